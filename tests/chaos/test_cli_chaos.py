@@ -18,7 +18,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "told"),
+    ("arguments", "status", "message"),
     [
         (["--scenario", "earthquake"], 2, "'earthquake' is not one of 'leader-kill', 'rolling', 'partition'"),
         (["--scenario", "rolling", "--only", "F1"], 2, "--only: scenario rolling has no row 'F1': it has F11, F13"),
@@ -43,11 +43,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_wrong_option_is_refused_in_one_line(
-    arguments: list[str], status: int, told: str, home: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], status: int, message: str, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["chaos", *arguments]) == status
     shown = capsys.readouterr()
-    assert told in shown.err
+    assert message in shown.err
     assert len(shown.err.splitlines()) == 1 and shown.out == ""
     assert not (home / "chaos").exists()
 

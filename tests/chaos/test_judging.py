@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.checker.little_log import MS, random_story
+from tests.checker.little_log import MS, random_case
 from tests.checker.written_run import write_run
 from verify.chaos.injections import Injection, Outcome
 from verify.chaos.results.judging import judge, window_of
@@ -16,7 +16,7 @@ S = 1_000_000_000
 BIT = Injection(
     "F1", "leader killed", Outcome.BIT, "epoch 1 → 2", t_inject=S, t_heal=3 * S, t_whole=4 * S, most_gap_ms=3_000
 )
-STORY = random_story(7)
+STORY = random_case(7)
 
 
 def test_window_has_the_bounds_of_the_fault() -> None:

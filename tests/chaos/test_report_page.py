@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.told_run import START, ToldRun, at, fault_line, verdict
+from tests.chaos.invented_run import START, InventedRun, at, fault_line, verdict
 from tidelog.errors import HistoryError
 from tidelog.model import TopicPartition
 from verify.chaos.injections import Injection, Outcome
@@ -36,7 +36,7 @@ def judged(*unread: TopicPartition, **differing: tuple[int, int]) -> Verdict:
     return Verdict([Row(key, key, *differing.get(key, (10, 0))) for key in PROMISES], [], unread)
 
 
-class Told(HTMLParser):
+class PageTexts(HTMLParser):
     """The visible texts and tooltips of a page, in order."""
 
     def __init__(self, html: str) -> None:
@@ -62,7 +62,7 @@ class Told(HTMLParser):
             self.texts.append(data.strip())
 
 
-def told_run(**changed: object) -> ToldRun:
+def invented_run(**changed: object) -> InventedRun:
     finding = {
         "invariant": "I1",
         "tp": ["orders", 0],
@@ -75,7 +75,7 @@ def told_run(**changed: object) -> ToldRun:
         fault_line("F7", "leader paused", 12, 14, t_bit=None, outcome="void", why="nobody noticed"),
         fault_line("F19", "leader cut off", 0, 0, t_inject=None, t_bit=None, t_heal=None, outcome="skipped"),
     ]
-    run = ToldRun(seconds=20, partitions=2, rate=20, faults=faults, verdict=verdict(I1=[finding]))
+    run = InventedRun(seconds=20, partitions=2, rate=20, faults=faults, verdict=verdict(I1=[finding]))
     for name, value in changed.items():
         setattr(run, name, value)
     return run
@@ -83,8 +83,8 @@ def told_run(**changed: object) -> ToldRun:
 
 def test_report_has_exactly_the_expected_texts(tmp_path: Path) -> None:
     """After an intended change of the texts, review the difference and replace the expected file by the new one."""
-    html = write_report(told_run().write(tmp_path)).read_text()
-    story = "\n".join(Told(html).texts) + "\n"
+    html = write_report(invented_run().write(tmp_path)).read_text()
+    story = "\n".join(PageTexts(html).texts) + "\n"
     (tmp_path / STORY.name).write_text(story)
     assert story == STORY.read_text(), f"the new story is in {tmp_path / STORY.name}"
 
@@ -92,19 +92,19 @@ def test_report_has_exactly_the_expected_texts(tmp_path: Path) -> None:
 def test_names_and_texts_are_escaped_everywhere(tmp_path: Path) -> None:
     evil = fault_line("F1", EVIL, 5, 8, what=EVIL, why=EVIL)
     finding = {"tp": [EVIL, 0], "t": at(9), "says": EVIL, "operations": [EVIL]}
-    run = told_run(topic=EVIL, faults=[evil], verdict=verdict(I2=[finding]))
+    run = invented_run(topic=EVIL, faults=[evil], verdict=verdict(I2=[finding]))
     run.write(tmp_path)
     (tmp_path / "run.json").write_text(json.dumps({EVIL: EVIL}))
     html = write_report(tmp_path).read_text()
-    assert "img" not in Told(html).tags
-    assert Told(html).tags.count("script") == 2
+    assert "img" not in PageTexts(html).tags
+    assert PageTexts(html).tags.count("script") == 2
     assert "<img" not in html
-    assert sum(EVIL in text for text in Told(html).texts) > 10
+    assert sum(EVIL in text for text in PageTexts(html).texts) > 10
 
 
 def test_page_needs_no_other_file(tmp_path: Path) -> None:
-    html = write_report(told_run().write(tmp_path)).read_text()
-    assert not {"link", "img", "iframe", "object"} & set(Told(html).tags)
+    html = write_report(invented_run().write(tmp_path)).read_text()
+    assert not {"link", "img", "iframe", "object"} & set(PageTexts(html).tags)
     assert not re.search(r"https?:|url\(|@import|src=|fetch\(|XMLHttp", html)
 
 
@@ -157,16 +157,16 @@ def test_reasons_against_a_run_are_listed() -> None:
 
 
 def test_unreached_rows_and_own_troubles_are_listed(tmp_path: Path) -> None:
-    run = told_run(verdict=verdict(), faults=[]).write(tmp_path)
+    run = invented_run(verdict=verdict(), faults=[]).write(tmp_path)
     (run / "run.json").write_text('{"seed": 3, "rows": ["F1", "F50"], "troubles": ["replicas were not level"]}')
-    told = Told(write_report(run).read_text()).texts
-    assert "not reached: F1, F50" in told
-    assert "replicas were not level" in told
-    assert any("not proved" in text for text in told)
+    shown = PageTexts(write_report(run).read_text()).texts
+    assert "not reached: F1, F50" in shown
+    assert "replicas were not level" in shown
+    assert any("not proved" in text for text in shown)
 
 
 def test_unreadable_history_is_listed_and_the_rest_is_drawn(tmp_path: Path) -> None:
-    run = told_run().write(tmp_path)
+    run = invented_run().write(tmp_path)
     with (run / "histories" / "2.jsonl").open("a") as file:
         file.write('{"e":"hw"}\n')
     html = write_report(run).read_text()

@@ -67,10 +67,10 @@ class Pretended:
     trouble: str = ""
     unhealed: str = ""
     broke: str | None = None
-    told: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
 
     async def inject(self, target: Target, rng: random.Random) -> str:
-        self.told.append("injected")
+        self.calls.append("injected")
         if self.trouble:
             raise LocalError(self.trouble)
         self.cluster.epoch += self.bites
@@ -78,7 +78,7 @@ class Pretended:
         return "SIGKILL to broker 3"
 
     async def heal(self) -> None:
-        self.told.append("healed")
+        self.calls.append("healed")
         if self.unhealed:
             raise LocalError(self.unhealed)
         self.cluster.isr = (1, 2, 3)
@@ -122,7 +122,7 @@ class Run:
             raise LocalError("nobody answers")
 
     async def _read(self) -> None:
-        """As many produces as the rate has made since the last time."""
+        """Record the acknowledged records since the last call, at the current rate."""
         now = now_ns()
         count = (now - self._read_until) * self.cluster.rate // SECOND_NS
         if count:
@@ -157,7 +157,7 @@ async def test_fault_is_injected_lasts_is_healed_and_bites(tmp_path: Path) -> No
     assert injection.t_heal - injection.t_inject == pytest.approx(3 * SECOND_NS, rel=0.05)
     assert injection.t_inject < injection.t_bit <= injection.t_heal
     assert injection.acknowledged == pytest.approx(1_500, rel=0.1)
-    assert fault.told == ["injected", "healed"]
+    assert fault.calls == ["injected", "healed"]
 
 
 @on_virtual_time
@@ -210,7 +210,7 @@ async def test_fault_without_load_is_void_after_a_wait(tmp_path: Path) -> None:
     assert injection.outcome is Outcome.VOID
     assert "records acknowledged in the second before the fault, 200 are needed" in injection.why
     assert injection.t_inject is None
-    assert fault.told == []
+    assert fault.calls == []
 
 
 @on_virtual_time
@@ -229,7 +229,7 @@ async def test_fault_is_void_if_the_cluster_cannot_be_observed(tmp_path: Path) -
         Outcome.VOID,
         "cannot observe the cluster before the fault: nobody answers",
     )
-    assert fault.told == []
+    assert fault.calls == []
 
 
 @on_virtual_time
@@ -255,7 +255,7 @@ async def test_possible_kind_is_injected_in_place_of_an_impossible_one(tmp_path:
     run.course.catalogue = {"F1": [lambda: cast(Fault, other), lambda: cast(Fault, fault)]}
     left_out, *injections = await run.go("F1", seconds=20)
     assert {injection.outcome for injection in injections} == {Outcome.BIT}
-    assert other.told == []
+    assert other.calls == []
     assert (left_out.outcome, left_out.name, left_out.why) == (Outcome.SKIPPED, "leader cut off", "needs root")
 
 
@@ -279,7 +279,7 @@ async def test_failed_injection_is_healed_and_void(tmp_path: Path) -> None:
     assert injection.why == "cannot inject the fault: broker 3 did not end after SIGKILL"
     window = window_of(injection)
     assert window is not None and window.least_operations == 0, "nothing lasted in which operations could succeed"
-    assert fault.told == ["injected", "healed"]
+    assert fault.calls == ["injected", "healed"]
 
 
 @on_virtual_time
@@ -294,7 +294,7 @@ async def test_failed_healing_ends_the_run(tmp_path: Path) -> None:
 async def test_partitions_that_do_not_recover_end_the_run(tmp_path: Path) -> None:
     class Unmending(Pretended):
         async def heal(self) -> None:
-            self.told.append("healed")
+            self.calls.append("healed")
 
     cluster = Cluster()
     run = Run(tmp_path, cluster, Unmending(cluster))
@@ -335,7 +335,7 @@ async def test_stopped_run_heals_and_evaluates_the_current_fault(tmp_path: Path)
     began = now_ns()
     (injection,) = await run.go("F1", "F1")
     assert injection.outcome is Outcome.BIT
-    assert fault.told == ["injected", "healed"]
+    assert fault.calls == ["injected", "healed"]
     assert now_ns() - began < 15 * SECOND_NS
 
 
@@ -343,7 +343,7 @@ async def test_stopped_run_heals_and_evaluates_the_current_fault(tmp_path: Path)
 async def test_stopped_run_does_not_wait_for_an_injection(tmp_path: Path) -> None:
     class Slow(Pretended):
         async def inject(self, target: Target, rng: random.Random) -> str:
-            self.told.append("injected")
+            self.calls.append("injected")
             await asyncio.sleep(3_600)
             return "never"
 
@@ -353,7 +353,7 @@ async def test_stopped_run_does_not_wait_for_an_injection(tmp_path: Path) -> Non
     asyncio.get_running_loop().call_later(10, run.stop.set)
     (injection,) = await run.go("F1")
     assert (injection.outcome, injection.why) == (Outcome.VOID, "cannot inject the fault: the run was stopped")
-    assert fault.told == ["injected", "healed"]
+    assert fault.calls == ["injected", "healed"]
 
 
 @on_virtual_time

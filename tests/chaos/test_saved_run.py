@@ -1,4 +1,4 @@
-"""A run that was kept is judged again, by `tidelog chaos check`."""
+"""Test `tidelog chaos check`, which checks a saved run again."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.checker.little_log import MS, Story, random_story
+from tests.checker.little_log import MS, Case, random_case
 from tests.checker.mutations.records import lost_record
 from tests.checker.written_run import write_run
 from tidelog.cli.program import run
 from verify.chaos.injections import FaultsFile, Injection, Outcome, read_faults
 from verify.chaos.saved_run import judge_again
 
-STORY = random_story(7)
+STORY = random_case(7)
 BIT = Injection("F1", "leader killed", Outcome.BIT, "epoch 1 → 2", "SIGKILL to broker 2", t_inject=1000 * MS)
 
 
-def kept(directory: Path, story: Story = STORY, *injections: Injection, rows: tuple[str, ...] = ("F1",)) -> Path:
-    """What a run leaves that was asked for these rows."""
-    write_run(directory, story)
-    faults, healed = FaultsFile(directory), story.ending.windows[0].healed
+def kept(directory: Path, case: Case = STORY, *injections: Injection, rows: tuple[str, ...] = ("F1",)) -> Path:
+    """Write the results of a run with these requested rows."""
+    write_run(directory, case)
+    faults, healed = FaultsFile(directory), case.ending.windows[0].healed
     for each in injections or (BIT,):
         faults.add(replace(each, t_heal=healed, t_whole=healed + MS, most_gap_ms=3_600_000, leaves_majority=False))
     (directory / "run.json").write_text(json.dumps({"scenario": "leader-kill", "rows": rows, "troubles": []}))
@@ -40,9 +40,9 @@ def test_injections_survive_a_round_trip(tmp_path: Path) -> None:
 def test_correct_run_passes_again_and_counts_its_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept(tmp_path)
     assert run(["chaos", "check", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert ["F1", "leader", "killed", "1", "1", "0", "0"] in [line.split() for line in told.splitlines()]
-    assert "I22" in told and told.endswith("KEPT: every fault bit, and every promise was kept\n")
+    message = capsys.readouterr().out
+    assert ["F1", "leader", "killed", "1", "1", "0", "0"] in [line.split() for line in message.splitlines()]
+    assert "I22" in message and message.endswith("KEPT: every fault bit, and every promise was kept\n")
 
 
 def test_violation_is_found_again_from_the_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +79,7 @@ def test_second_check_derives_the_windows_from_the_faults(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
         (lambda run: (run / "histories").rename(run / "elsewhere"), "contains no histories"),
         (lambda run: (run / "faults.jsonl").write_text("{}\n"), "faults.jsonl:1: row is missing"),
@@ -88,17 +88,17 @@ def test_second_check_derives_the_windows_from_the_faults(tmp_path: Path) -> Non
     ],
 )
 def test_invalid_run_directory_is_refused_in_one_line(
-    spoil: object, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spoil: object, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert callable(spoil)
     spoil(kept(tmp_path))
     assert run(["chaos", "check", str(tmp_path)]) == 1
     shown = capsys.readouterr()
-    assert told in shown.err and len(shown.err.splitlines()) == 1 and shown.out == ""
+    assert message in shown.err and len(shown.err.splitlines()) == 1 and shown.out == ""
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["check"], "Missing argument 'DIR'"),
         (["check", "/nowhere/at/all"], "does not exist"),
@@ -106,6 +106,6 @@ def test_invalid_run_directory_is_refused_in_one_line(
         (["check", ".", "--findings", "-1"], "-1 is not in the range"),
     ],
 )
-def test_wrong_options_are_refused(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_options_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["chaos", *arguments]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err

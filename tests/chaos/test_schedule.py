@@ -1,4 +1,4 @@
-"""Schedules come from the seed alone."""
+"""Test that schedules depend on the seed alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be done to which cluster: one of the run's own, and one that somebody uses."""
+"""Test which faults are permitted for the run's own cluster and for a running one."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from verify.chaos.targets.container_target import ContainerTarget
 from verify.chaos.targets.process_target import Cluster, LocalTarget
 from verify.chaos.targets.undo import UndoFile
 
-#: Whose harm lies in files of brokers or of ZooKeeper, where nothing tells a later run how to put it back.
+#: Faults that damage files of brokers or of ZooKeeper, which a later run cannot restore.
 DAMAGES = {"F42", "F46", "F47", "F48", "F49", "F53"}
 FAULTS: list[Fault] = [kind() for kinds in catalogue().values() for kind in kinds]
 
 
 def target(directory: Path, brokers: int | None) -> LocalTarget:
-    """Three brokers and a ZooKeeper of theirs; `brokers` None: they ran before."""
+    """Return a target with three brokers and a ZooKeeper of its own; with `brokers` None, the cluster ran before."""
     members = tuple(BrokerState(20_000 + broker_id, broker_id=broker_id) for broker_id in (1, 2, 3))
     save_state(directory, ClusterState("127.0.0.1:2181", ProcessState(2181), members, {}))
     cluster = LocalCluster(directory, home=directory / "home")
@@ -28,7 +28,7 @@ def target(directory: Path, brokers: int | None) -> LocalTarget:
 
 
 def refused(cluster: Cluster) -> set[str]:
-    """Rows of which nothing is offered."""
+    """Return the rows without a possible fault."""
     possible = {fault.row for fault in FAULTS if not any(cluster.lacks(need) for need in fault.needs)}
     return {fault.row for fault in FAULTS} - possible
 
@@ -36,7 +36,7 @@ def refused(cluster: Cluster) -> set[str]:
 def test_files_of_a_running_cluster_are_never_damaged(tmp_path: Path) -> None:
     used = target(tmp_path, None)
     assert refused(used) >= DAMAGES
-    assert used.lacks(Need.FILES) is None  # they may be read
+    assert used.lacks(Need.FILES) is None  # the files may be read
 
 
 def test_files_of_an_own_cluster_may_be_damaged(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a run changed can be put back, also by somebody else."""
+"""Test that the changes of a run can be undone, also by another process."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def state_of(process: Process) -> str:
 
 
 def test_open_entries_are_undone_last_first_by_a_new_undo_file(tmp_path: Path) -> None:
-    told = tmp_path / "told"
+    output = tmp_path / "output"
     undo = UndoFile(tmp_path)
     for word in ("first", "second", "third"):
-        done = undo.to_run("sh", "-c", f"echo {word} >> {told}")
+        done = undo.to_run("sh", "-c", f"echo {word} >> {output}")
         if word == "second":
             done()
     again = UndoFile(tmp_path)
     assert again.pending
     assert again.perform() == []
-    assert told.read_text().split() == ["third", "first"]
+    assert output.read_text().split() == ["third", "first"]
     assert not UndoFile(tmp_path).pending
 
 

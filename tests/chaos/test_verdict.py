@@ -1,4 +1,4 @@
-"""What a run comes to."""
+"""Test the summary of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEYS = [f"I{number}" for number in range(1, 23)]
 
 
 def judged(**differing: tuple[int, int]) -> Verdict:
-    """Observations and violations of some; the others were seen ten times, and held."""
+    """Return a verdict with these observations and violations; the other invariants passed with ten observations."""
     return Verdict([Row(key, key, *differing.get(key, (10, 0))) for key in KEYS], [])
 
 

@@ -1,4 +1,4 @@
-"""The processes that clients live in."""
+"""Test the client processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from verify.chaos.load import Load
 from verify.chaos.workload import Workload
 from verify.checker.run_directory import RunDirectory
 
-#: Nobody listens there.
+#: No broker listens at this address.
 NOWHERE = "127.0.0.1:1"
 LOAD = Load(processes=1, delivery_timeout_ms=1_000)
 
@@ -25,7 +25,7 @@ async def until(seen: Callable[[], bool]) -> None:
 
 
 def lives_in(history: Path) -> int:
-    """Of the processes that have written to it by now: each begins with a header."""
+    """Return the number of processes that have written to the history, from its headers."""
     return sum(isinstance(each, Client) for each in read_history(history)) if history.exists() else 0
 
 

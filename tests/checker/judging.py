@@ -16,21 +16,23 @@ _CLIENT: Final = Client("client")
 _NOTHING: Final = Ending()
 
 
-def verdict_on(told: Iterable[Event], *invariants: str, ending: Ending = _NOTHING, client: Client = _CLIENT) -> Verdict:
+def verdict_on(
+    entries: Iterable[Event], *invariants: str, ending: Ending = _NOTHING, client: Client = _CLIENT
+) -> Verdict:
     """Return the verdict of these invariants on one client's events."""
     checker = Checker()
     source = checker.begin(client)
-    for event in told:
+    for event in entries:
         checker.take(source, event)
     return checker.conclude(ending).only(invariants)
 
 
-def verdict_on_all(told: Iterable[tuple[str, Event]], *invariants: str, ending: Ending = _NOTHING) -> Verdict:
+def verdict_on_all(entries: Iterable[tuple[str, Event]], *invariants: str, ending: Ending = _NOTHING) -> Verdict:
     """Return the verdict on events of several sources, each with its source's name; a broker's name is its id."""
     checker = Checker()
-    told = list(told)
-    names = dict.fromkeys(name for name, _ in told)
+    entries = list(entries)
+    names = dict.fromkeys(name for name, _ in entries)
     sources = {name: checker.begin(Broker(name) if name.isdecimal() else Client(name)) for name in names}
-    for name, event in told:
+    for name, event in entries:
         checker.take(sources[name], event)
     return checker.conclude(ending).only(invariants)

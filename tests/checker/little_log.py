@@ -52,11 +52,11 @@ T0_MS = 1_700_000_000_000
 
 
 @dataclass
-class Story:
+class Case:
     """The events with their sources, in the order of their ends, and the final logs."""
 
     headers: dict[str, Header]
-    told: list[tuple[str, Event]]
+    entries: list[tuple[str, Event]]
     ending: Ending
 
     @property
@@ -66,7 +66,7 @@ class Story:
 
     def verdict(self) -> Verdict:
         checker, sources = self._begun()
-        for name, event in self.told:
+        for name, event in self.entries:
             checker.take(sources[name], event)
         return checker.conclude(self.ending)
 
@@ -74,7 +74,7 @@ class Story:
         """Return the violated invariants if the checker is queried after every event."""
         checker, sources = self._begun()
         found = set()
-        for name, event in self.told:
+        for name, event in self.entries:
             checker.take(sources[name], event)
             found |= {each.invariant for each in checker.new_findings()}
         return found
@@ -99,7 +99,7 @@ class _Run:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.now = 1000 * MS
-        self.told: list[tuple[int, str, Event]] = []
+        self.entries: list[tuple[int, str, Event]] = []
         self.partitions = {tp: _Partition(tp) for tp in TPS}
         self.sequences = {1: 0, 2: 0}
         self.cursors: dict[tuple[str, TopicPartition], int] = defaultdict(int)
@@ -110,7 +110,7 @@ class _Run:
         self.generation = 0
 
     def say(self, t: int, name: str, event: Event) -> None:
-        self.told.append((t, name, event))
+        self.entries.append((t, name, event))
 
     def around(self) -> tuple[int, int]:
         """Make a call that takes effect now: return its begin and its end."""
@@ -292,7 +292,7 @@ class _Run:
         end = len(records)
         return FinalLog(broker, COMPACTED_TP, 0, end, end, checkpoint, offsets, ids, stamps, [1] * len(ids))
 
-    def end(self) -> Story:
+    def end(self) -> Case:
         compacted = self.compact()
         self.now += 3000 * MS
         for name in ("producer-1", "producer-2", "reader-1", "reader-2"):
@@ -308,11 +308,11 @@ class _Run:
             for name in ("producer-1", "producer-2", "producer-3", "reader-1", "reader-2", "member", "member-2")
         }
         headers |= {str(broker): Broker(str(broker)) for broker in BROKERS}
-        told = [(name, event) for _, name, event in sorted(self.told, key=lambda each: each[0])]
+        entries = [(name, event) for _, name, event in sorted(self.entries, key=lambda each: each[0])]
         window = Window("F1", 1000 * MS, self.now, self.now + MS, most_gap_ns=3600 * 1000 * MS, least_operations=5)
         logs = {tp: [_final(part, broker) for broker in (*map(str, BROKERS), READ)] for tp, part in self._parts()}
         logs[COMPACTED_TP] = compacted
-        return Story(headers, told, Ending(logs, [window], frozenset({COMPACTED_TP.topic})))
+        return Case(headers, entries, Ending(logs, [window], frozenset({COMPACTED_TP.topic})))
 
     def _parts(self) -> list[tuple[TopicPartition, _Partition]]:
         return list(self.partitions.items())
@@ -326,7 +326,7 @@ def _final(part: _Partition, broker: str) -> FinalLog:
     return FinalLog(broker, part.tp, 0, end, end, checkpoint, range(end), ids, stamps, epochs, batches)
 
 
-def random_story(seed: int, steps: int = 150) -> Story:
+def random_case(seed: int, steps: int = 150) -> Case:
     run = _Run(random.Random(seed))
     for broker in BROKERS:
         run.say(run.now, str(broker), Resources(run.now, "baseline", 100, 10, 1 << 28, 0))

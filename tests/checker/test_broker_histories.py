@@ -31,13 +31,13 @@ TP = TopicPartition("t", 0)
 ACK = Ack(9, TP, 4, 2, [1, 2], [3], {1: 5, 2: 5, 3: 5}, [1, 2, 3], 2)
 
 
-def row(key: str, *told: tuple[int, Event]) -> Row:
+def row(key: str, *entries: tuple[int, Event]) -> Row:
     """Return the violations of one invariant after these events of brokers."""
-    return verdict_on_all(((str(broker), event) for broker, event in told), key).rows[0]
+    return verdict_on_all(((str(broker), event) for broker, event in entries), key).rows[0]
 
 
-def violations(key: str, *told: tuple[int, Event]) -> int:
-    return row(key, *told).violations
+def violations(key: str, *entries: tuple[int, Event]) -> int:
+    return row(key, *entries).violations
 
 
 def cas(epoch: int, version: int, ok: bool = True) -> IsrChange:
@@ -45,7 +45,7 @@ def cas(epoch: int, version: int, ok: bool = True) -> IsrChange:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "entries",
     [
         pytest.param([(1, BecomeLeader(1, TP, 5, 0, 0)), (1, BecomeLeader(2, TP, 4, 0, 0))], id="leads an older epoch"),
         pytest.param([(1, BecomeFollower(1, TP, 5, 2)), (1, BecomeLeader(2, TP, 4, 0, 0))], id="leads what is over"),
@@ -55,25 +55,25 @@ def cas(epoch: int, version: int, ok: bool = True) -> IsrChange:
         pytest.param([(1, cas(2, 9)), (1, cas(2, 9))], id="one version twice"),
         pytest.param([(1, cas(2, 0))], id="no version"),
         pytest.param([(1, cas(3, 8)), (2, cas(2, 9))], id="a deposed leader behind its successor"),
-        pytest.param([(1, cas(2, 9)), (2, cas(3, 8))], id="the same, told the other way round"),
+        pytest.param([(1, cas(2, 9)), (2, cas(3, 8))], id="the same, entries the other way round"),
     ],
 )
-def test_epochs_and_versions_increase(told: list[tuple[int, Event]]) -> None:
-    assert violations("I12", *told) == 1
+def test_epochs_and_versions_increase(entries: list[tuple[int, Event]]) -> None:
+    assert violations("I12", *entries) == 1
 
 
 @pytest.mark.parametrize(
-    "told",
+    "entries",
     [
-        pytest.param([(1, BecomeLeader(1, TP, 5, 0, 0)), (1, BecomeLeader(2, TP, 5, 0, 0))], id="told again"),
+        pytest.param([(1, BecomeLeader(1, TP, 5, 0, 0)), (1, BecomeLeader(2, TP, 5, 0, 0))], id="entries again"),
         pytest.param([(1, BecomeLeader(1, TP, 5, 0, 0)), (2, BecomeFollower(2, TP, 4, 1))], id="who learns it late"),
         pytest.param([(1, cas(2, 9)), (2, cas(3, 9, ok=False)), (2, cas(1, 0, ok=False))], id="refused changes"),
-        pytest.param([(2, cas(3, 9)), (1, cas(2, 8))], id="a change that is told late"),
+        pytest.param([(2, cas(3, 9)), (1, cas(2, 8))], id="a change that is entries late"),
         pytest.param([(1, Controller(1, 7)), (2, Controller(2, 8)), (1, Controller(3, 9))], id="controllers in turn"),
     ],
 )
-def test_permitted_histories_have_no_violation(told: list[tuple[int, Event]]) -> None:
-    assert violations("I12", *told) == 0
+def test_permitted_histories_have_no_violation(entries: list[tuple[int, Event]]) -> None:
+    assert violations("I12", *entries) == 0
 
 
 def test_restarted_broker_leads_in_another_epoch() -> None:
@@ -95,8 +95,8 @@ def test_high_watermark_below_that_of_a_new_leader_is_a_violation() -> None:
 
 
 def test_high_watermark_may_be_lower_in_another_epoch_or_replica() -> None:
-    told = [HighWatermark(1, TP, 5, 8), HighWatermark(2, TP, 5, 8), HighWatermark(3, TP, 6, 2)]
-    assert violations("I11", *((1, each) for each in told), (2, HighWatermark(4, TP, 5, 1))) == 0
+    entries = [HighWatermark(1, TP, 5, 8), HighWatermark(2, TP, 5, 8), HighWatermark(3, TP, 6, 2)]
+    assert violations("I11", *((1, each) for each in entries), (2, HighWatermark(4, TP, 5, 1))) == 0
 
 
 def test_high_watermark_may_be_lower_after_a_restart() -> None:
@@ -116,7 +116,7 @@ def test_high_watermark_may_be_lower_after_a_restart() -> None:
         pytest.param({"isr": [2, 3], "pending": []}, id="a leader outside the isr"),
         pytest.param({"replicas": [1, 2]}, id="a pending member that is no replica"),
         pytest.param({"isr": [1, 4], "leos": {1: 5, 4: 5, 3: 5}}, id="a member that is no replica"),
-        pytest.param({"leos": {1: 5, 2: 5}}, id="a pending member that has told no log end"),
+        pytest.param({"leos": {1: 5, 2: 5}}, id="a pending member that has entries no log end"),
     ],
 )
 def test_acknowledged_records_are_on_enough_replicas(wrong: dict[str, object]) -> None:
@@ -125,25 +125,25 @@ def test_acknowledged_records_are_on_enough_replicas(wrong: dict[str, object]) -
 
 
 @pytest.mark.parametrize(
-    ("told", "wrong"),
+    ("entries", "wrong"),
     [
         pytest.param([(1, BecomeLeader(6, TP, 2, 5, 5))], 0, id="committed when the epoch began"),
         pytest.param([(1, BecomeLeader(6, TP, 2, 5, 4))], 1, id="not yet committed then"),
         pytest.param([(1, BecomeLeader(6, TP, 1, 5, 5))], 1, id="the same in another epoch"),
         pytest.param([(2, BecomeLeader(6, TP, 2, 5, 5))], 1, id="the same of another broker"),
         pytest.param([(1, BecomeLeader(6, TP, 2, 4, 4)), (3, Registered(7, 88))], 0, id="registered since"),
-        pytest.param([(1, BecomeLeader(6, TP, 2, 4, 4)), (3, Registered(10, 88))], 0, id="told of it later"),
+        pytest.param([(1, BecomeLeader(6, TP, 2, 4, 4)), (3, Registered(10, 88))], 0, id="entries of it later"),
         pytest.param([(1, BecomeLeader(6, TP, 2, 4, 4)), (3, Registered(5, 88))], 1, id="registered before"),
         pytest.param([(1, BecomeLeader(6, TP, 2, 4, 4)), (2, Registered(7, 88))], 1, id="another registered"),
     ],
 )
 @pytest.mark.parametrize("at_the_end", [False, True])
 def test_isr_member_with_unknown_log_end_had_the_record_before(
-    told: list[tuple[int, Event]], wrong: int, at_the_end: bool
+    entries: list[tuple[int, Event]], wrong: int, at_the_end: bool
 ) -> None:
     ack = (1, replace(ACK, leos={1: 5, 2: 5}))
-    last = [each for each in told if at_the_end and each[0] != 1]
-    assert violations("I14", *(each for each in told if each not in last), ack, *last) == wrong
+    last = [each for each in entries if at_the_end and each[0] != 1]
+    assert violations("I14", *(each for each in entries if each not in last), ack, *last) == wrong
 
 
 def test_restarted_broker_may_die_before_it_records_its_registration() -> None:

@@ -12,8 +12,8 @@ from tidelog.model import TopicPartition
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def says(*told: Event) -> list[str]:
-    return [each.says for each in verdict_on(told, "I17").findings]
+def says(*entries: Event) -> list[str]:
+    return [each.says for each in verdict_on(entries, "I17").findings]
 
 
 def commit(offset: int, t0: int, t1: int, generation: int = -1) -> CommitOk:
@@ -26,18 +26,18 @@ def committed(offset: int, t0: int, t1: int, tp: TopicPartition = TP, group: str
 
 @pytest.mark.parametrize("read", [5, -1])
 def test_fetch_returns_at_least_the_value_committed_before_it(read: int) -> None:
-    told = [commit(5, 1, 2), commit(7, 3, 4)]
-    assert says(*told, committed(read, 5, 6)) == [
+    entries = [commit(5, 1, 2), commit(7, 3, 4)]
+    assert says(*entries, committed(read, 5, 6)) == [
         f"the committed offset of group g was read as {read}, after 7 was committed"
     ]
-    assert not says(*told, committed(7, 5, 6))
+    assert not says(*entries, committed(7, 5, 6))
 
 
 def test_fetch_may_or_may_not_see_a_concurrent_commit() -> None:
-    told = [commit(5, 1, 2), commit(7, 3, 6)]
+    entries = [commit(5, 1, 2), commit(7, 3, 6)]
     for read in (5, 7):
-        assert not says(*told, committed(read, 5, 8))
-        assert not says(*told, committed(read, 6, 8))
+        assert not says(*entries, committed(read, 5, 8))
+        assert not says(*entries, committed(read, 6, 8))
 
 
 def test_fetch_returns_at_least_the_value_of_an_earlier_fetch() -> None:

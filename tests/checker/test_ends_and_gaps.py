@@ -34,16 +34,16 @@ from verify.checker.logs import FinalLog
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def found(key: str, told: Sequence[Event], *windows: Window) -> Sequence[Finding]:
-    return verdict_on(told, key, ending=Ending(windows=windows)).findings
+def found(key: str, taken: Sequence[Event], *windows: Window) -> Sequence[Finding]:
+    return verdict_on(taken, key, ending=Ending(windows=windows)).findings
 
 
 def produced(*acknowledged: tuple[int, int], tp: TopicPartition = TP, first: int = 0) -> list[Event]:
     """Return a history of records, each given by the times of its send and its acknowledgement."""
-    told: list[Event] = []
+    taken: list[Event] = []
     for number, (t0, t1) in enumerate(acknowledged, first):
-        told += [ProduceInvoked(tp, [number], [5], [t0]), ProduceOk(tp, [number], [number], [t1])]
-    return told
+        taken += [ProduceInvoked(tp, [number], [5], [t0]), ProduceOk(tp, [number], [number], [t1])]
+    return taken
 
 
 # --- I8 --------------------------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def test_acknowledged_offset_must_not_be_out_of_range() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "taken",
     [
         pytest.param([*THREE, refused(3)], id="behind all that was acknowledged"),
         pytest.param([*THREE, refused(2, t0=6)], id="acknowledged when it was asked for"),
@@ -74,8 +74,8 @@ def test_acknowledged_offset_must_not_be_out_of_range() -> None:
         pytest.param([*THREE, TrimUnknown(TP, 3, "TIMEOUT", 60, 90), refused()], id="perhaps trimmed meanwhile"),
     ],
 )
-def test_permitted_out_of_range_errors_are_no_violation(told: list[Event]) -> None:
-    assert not found("I8", told)
+def test_permitted_out_of_range_errors_are_no_violation(taken: list[Event]) -> None:
+    assert not found("I8", taken)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def test_first_offset_is_at_least_the_acknowledged_trim() -> None:
     assert not found("I8", [*THREE, unknown, EarliestOk(TP, 1, 31, 40)]), "perhaps not done"
 
 
-def told_by(who: str, *told: Event) -> list[tuple[str, Event]]:
-    return [(who, event) for event in told]
+def told_by(who: str, *taken: Event) -> list[tuple[str, Event]]:
+    return [(who, event) for event in taken]
 
 
 LED = told_by("1", BecomeLeader(1, TP, 1, 0, 0))
@@ -139,8 +139,8 @@ PAST = {"I8": EarliestOk(TP, 1, 31, 40), "I18": LookUpOk(TP, 5, 1, 31, 40, ts=5)
 @pytest.mark.parametrize("key", PAST)
 def test_replaced_leader_may_not_know_a_trim(key: str) -> None:
     def violations(*brokers: tuple[str, Event]) -> int:
-        told = [*brokers, *told_by("client", *TRIMMED, PAST[key])]
-        return len(verdict_on_all(told, key, ending=Ending({TP: [FINAL]})).findings)
+        taken = [*brokers, *told_by("client", *TRIMMED, PAST[key])]
+        return len(verdict_on_all(taken, key, ending=Ending({TP: [FINAL]})).findings)
 
     assert violations(*LED) == 1, "it leads, and has heard of it"
     assert violations(*LED, *LED_SINCE) == 0
@@ -169,8 +169,8 @@ def test_no_final_log_begins_below_an_acknowledged_trim() -> None:
     assert not verdict_on([*THREE, TrimInvoked(TP, 2, 20)], "I8", ending=ending).findings
 
 
-@pytest.mark.parametrize(("begun", "told", "left"), [(29, 1, 1), (35, 0, 0), (45, 1, 0)])
-def test_restarted_broker_may_have_forgotten_a_trim(begun: int, told: int, left: int) -> None:
+@pytest.mark.parametrize(("begun", "taken", "left"), [(29, 1, 1), (35, 0, 0), (45, 1, 0)])
+def test_restarted_broker_may_have_forgotten_a_trim(begun: int, taken: int, left: int) -> None:
     def violations(*events: Event, ending: Ending) -> int:
         checker = Checker()
         checker.begin(Broker("1", 1))
@@ -180,7 +180,7 @@ def test_restarted_broker_may_have_forgotten_a_trim(begun: int, told: int, left:
         checker.begin(Broker("1", begun))
         return len(checker.conclude(ending).only(["I8"]).findings)
 
-    assert violations(EarliestOk(TP, 1, 31, 40), ending=Ending()) == told
+    assert violations(EarliestOk(TP, 1, 31, 40), ending=Ending()) == taken
     assert violations(ending=Ending({TP: [replace(FINAL, log_start=1)]})) == left
 
 
@@ -229,18 +229,18 @@ def test_gap_that_reaches_the_next_fault_ends_there() -> None:
 
 
 def test_gap_of_a_waiting_request_begins_at_the_last_acknowledgement() -> None:
-    told = produced((90, 95), (110, 180), (111, 130))
-    assert len(found("I19", told, window(most_gap_ns=49))) == 1
-    assert not found("I19", told, window(most_gap_ns=50))
+    taken = produced((90, 95), (110, 180), (111, 130))
+    assert len(found("I19", taken, window(most_gap_ns=49))) == 1
+    assert not found("I19", taken, window(most_gap_ns=50))
 
 
 @pytest.mark.parametrize("end", [ProduceUnknown, ProduceFailed])
 def test_request_that_gives_up_waits_until_then(end: type[ProduceUnknown | ProduceFailed]) -> None:
-    told = [*produced((90, 95)), ProduceInvoked(TP, [9], [5], [96]), end(TP, [9], ["REQUEST_TIMED_OUT"], [180])]
+    taken = [*produced((90, 95)), ProduceInvoked(TP, [9], [5], [96]), end(TP, [9], ["REQUEST_TIMED_OUT"], [180])]
     for later in ([], produced((250, 260), first=10)):
-        assert len(found("I19", [*told, *later], window(most_gap_ns=79))) == 1
-        assert not found("I19", [*told, *later], window(most_gap_ns=80))
-    (gap,) = found("I19", [*told, *produced((170, 260), first=10)], window(most_gap_ns=159))
+        assert len(found("I19", [*taken, *later], window(most_gap_ns=79))) == 1
+        assert not found("I19", [*taken, *later], window(most_gap_ns=80))
+    (gap,) = found("I19", [*taken, *produced((170, 260), first=10)], window(most_gap_ns=159))
     assert gap.t == 260, "somebody asked before the first one gave up"
 
 
@@ -264,11 +264,11 @@ def test_partition_that_never_acknowledged_has_one_long_gap() -> None:
 
 
 def test_availability_ignores_producers_without_acks_all() -> None:
-    told = [ProduceInvoked(TP, [9], [5], [120])]
+    taken = [ProduceInvoked(TP, [9], [5], [120])]
     bound = Ending(windows=[window(most_gap_ns=49)])
-    assert len(verdict_on(told, "I19", ending=bound).findings) == 1
+    assert len(verdict_on(taken, "I19", ending=bound).findings) == 1
     for acks in (0, 1):
-        assert not verdict_on(told, "I19", ending=bound, client=Client("c", acks=acks)).findings
+        assert not verdict_on(taken, "I19", ending=bound, client=Client("c", acks=acks)).findings
 
 
 def test_fault_without_a_bound_has_no_limit() -> None:
@@ -277,9 +277,9 @@ def test_fault_without_a_bound_has_no_limit() -> None:
 
 def test_operations_are_successful_produces_and_reads_during_the_fault() -> None:
     reads: list[Event] = [Read(TP, 1, 9, 120, 130, [5], [5], [5]), Read(TP, 1, 9, 131, 135, [], [], [])]
-    told = [*GAP, *reads]
-    assert not found("I19", told, window(least_operations=3)), "two were acknowledged, and one read brought something"
-    (few,) = found("I19", told, window(least_operations=4))
+    taken = [*GAP, *reads]
+    assert not found("I19", taken, window(least_operations=3)), "two were acknowledged, and one read brought something"
+    (few,) = found("I19", taken, window(least_operations=4))
     assert few.says.startswith("3 operations succeeded during F1")
     at_its_edges = produced((1, 99), (1, 100), (1, 200), (1, 201))
     assert not found("I19", at_its_edges, window(least_operations=2))
@@ -296,10 +296,10 @@ def test_operation_soon_after_the_permitted_pause_counts() -> None:
 
 def test_operations_count_until_a_long_fault_is_healed() -> None:
     second = 1_000_000_000
-    told = produced((110, second), (9 * second - 1, 9 * second), (9 * second, 9 * second + 1))
+    taken = produced((110, second), (9 * second - 1, 9 * second), (9 * second, 9 * second + 1))
     long = Window("F37", 100, 9 * second, 10 * second, most_gap_ns=2 * second, least_operations=2)
-    assert not found("I19", told, long)
-    (few,) = found("I19", told, replace(long, least_operations=3))
+    assert not found("I19", taken, long)
+    (few,) = found("I19", taken, replace(long, least_operations=3))
     assert few.t == 9 * second
 
 

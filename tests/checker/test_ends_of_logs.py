@@ -47,9 +47,9 @@ def produced(*ids: int, epoch: int | None = None) -> list[tuple[str, Event]]:
 
 
 def found(
-    key: str, told: Sequence[tuple[str, Event]], *logs: FinalLog, compacted: frozenset[str] = frozenset()
+    key: str, entries: Sequence[tuple[str, Event]], *logs: FinalLog, compacted: frozenset[str] = frozenset()
 ) -> Sequence[Finding]:
-    return verdict_on_all(told, key, ending=Ending({TP: list(logs)}, compacted=compacted)).findings
+    return verdict_on_all(entries, key, ending=Ending({TP: list(logs)}, compacted=compacted)).findings
 
 
 # --- I1 and I9: records exist, or are missing for a reason
@@ -60,30 +60,30 @@ READ_ALL: list[tuple[str, Event]] = [("client", Read(TP, 1, 9, 5, 6, [0, 1, 2], 
 TRIM: tuple[str, Event] = ("client", TrimOk(TP, 2, 7, 8))
 
 
-@pytest.mark.parametrize(("key", "told"), [("I1", THREE), ("I9", [*THREE, *READ_ALL])])
-def test_record_below_the_log_start_is_lost_unless_it_was_trimmed(key: str, told: list[tuple[str, Event]]) -> None:
-    assert len(found(key, told, log(3, start=2))) == 2
-    assert not found(key, [*told, TRIM], log(3, start=2))
-    assert not found(key, [*told, ("client", TrimUnknown(TP, 2, "TIMEOUT", 7, 8))], log(3, start=2))
+@pytest.mark.parametrize(("key", "entries"), [("I1", THREE), ("I9", [*THREE, *READ_ALL])])
+def test_record_below_the_log_start_is_lost_unless_it_was_trimmed(key: str, entries: list[tuple[str, Event]]) -> None:
+    assert len(found(key, entries, log(3, start=2))) == 2
+    assert not found(key, [*entries, TRIM], log(3, start=2))
+    assert not found(key, [*entries, ("client", TrimUnknown(TP, 2, "TIMEOUT", 7, 8))], log(3, start=2))
     less: tuple[str, Event] = ("client", TrimOk(TP, 1, 7, 8))
-    assert len(found(key, [*told, less], log(3, start=2))) == 1, "no more than was asked for"
-    assert len(found(key, [*told, TRIM], log(offsets=[]))) == 3, "a trim moves the log start"
+    assert len(found(key, [*entries, less], log(3, start=2))) == 1, "no more than was asked for"
+    assert len(found(key, [*entries, TRIM], log(offsets=[]))) == 3, "a trim moves the log start"
 
 
-@pytest.mark.parametrize(("key", "told"), [("I1", THREE), ("I9", [*THREE, *READ_ALL])])
-def test_compaction_removes_records_and_replaces_none(key: str, told: list[tuple[str, Event]]) -> None:
+@pytest.mark.parametrize(("key", "entries"), [("I1", THREE), ("I9", [*THREE, *READ_ALL])])
+def test_compaction_removes_records_and_replaces_none(key: str, entries: list[tuple[str, Event]]) -> None:
     gap = log(1, 3, offsets=[0, 2])
-    assert len(found(key, told, gap)) == 1
-    assert not found(key, told, gap, compacted=COMPACTED)
-    assert len(found(key, told, log(1, 7, 3), compacted=COMPACTED)) == 1
+    assert len(found(key, entries, gap)) == 1
+    assert not found(key, entries, gap, compacted=COMPACTED)
+    assert len(found(key, entries, log(1, 7, 3), compacted=COMPACTED)) == 1
 
 
-@pytest.mark.parametrize(("key", "told"), [("I1", THREE), ("I9", [*THREE, *READ_ALL])])
-def test_compaction_moves_neither_log_start_nor_log_end(key: str, told: list[tuple[str, Event]]) -> None:
-    assert len(found(key, told, log(1), compacted=COMPACTED)) == 2, "what the log ends before"
-    assert len(found(key, told, log(3, start=2), compacted=COMPACTED)) == 2, "what it begins behind"
-    assert len(found(key, told, log(offsets=[]), compacted=COMPACTED)) == 3, "all of it"
-    assert not found(key, [*told, TRIM], log(3, start=2), compacted=COMPACTED)
+@pytest.mark.parametrize(("key", "entries"), [("I1", THREE), ("I9", [*THREE, *READ_ALL])])
+def test_compaction_moves_neither_log_start_nor_log_end(key: str, entries: list[tuple[str, Event]]) -> None:
+    assert len(found(key, entries, log(1), compacted=COMPACTED)) == 2, "what the log ends before"
+    assert len(found(key, entries, log(3, start=2), compacted=COMPACTED)) == 2, "what it begins behind"
+    assert len(found(key, entries, log(offsets=[]), compacted=COMPACTED)) == 3, "all of it"
+    assert not found(key, [*entries, TRIM], log(3, start=2), compacted=COMPACTED)
 
 
 def test_acknowledged_record_is_in_every_log() -> None:
@@ -119,19 +119,19 @@ LATER: tuple[str, Event] = ("1", BecomeLeader(5, TP, 2, 3, 3))
 @pytest.mark.parametrize("by_broker", [True, False])
 def test_record_acknowledged_in_an_ended_epoch_keeps_that_epoch_or_less(by_broker: bool) -> None:
     ack = Ack(2, TP, 2, 1, [1], [], {1: 3}, [1], 1)
-    told: list[tuple[str, Event]] = [*(produced(1, 2, 3) if by_broker else produced(1, 2, 3, epoch=1)), LATER]
-    told += [("1", ack)] if by_broker else []
+    entries: list[tuple[str, Event]] = [*(produced(1, 2, 3) if by_broker else produced(1, 2, 3, epoch=1)), LATER]
+    entries += [("1", ack)] if by_broker else []
     count = 1 if by_broker else 2
-    assert not found("I13", told, log(1, 2, 3))
-    assert not found("I13", told, log(1, 2, 3, epochs=[0, 0, 0]))
-    assert len(found("I13", told, log(1, 2, 3, epochs=[1, 2, 2]))) == count
-    assert len(found("I13", told, log(1))) == count
+    assert not found("I13", entries, log(1, 2, 3))
+    assert not found("I13", entries, log(1, 2, 3, epochs=[0, 0, 0]))
+    assert len(found("I13", entries, log(1, 2, 3, epochs=[1, 2, 2]))) == count
+    assert len(found("I13", entries, log(1))) == count
     trim: tuple[str, Event] = ("client", TrimInvoked(TP, 3, 7))
-    assert not found("I13", [*told, trim], log(3, 4, start=3)), "a trim is no matter of epochs"
-    assert len(found("I13", told, log(3, 4, start=3))) == (1 if by_broker else 3)
-    assert not found("I13", told, log(1, 9, offsets=[0, 7]), compacted=COMPACTED)
-    assert len(found("I13", told, log(1, 9, offsets=[0, 7]))) == count
-    assert len(found("I13", told, log(1), compacted=COMPACTED)) == count, "compaction takes nothing behind the end"
+    assert not found("I13", [*entries, trim], log(3, 4, start=3)), "a trim is no matter of epochs"
+    assert len(found("I13", entries, log(3, 4, start=3))) == (1 if by_broker else 3)
+    assert not found("I13", entries, log(1, 9, offsets=[0, 7]), compacted=COMPACTED)
+    assert len(found("I13", entries, log(1, 9, offsets=[0, 7]))) == count
+    assert len(found("I13", entries, log(1), compacted=COMPACTED)) == count, "compaction takes nothing behind the end"
 
 
 def test_leader_completeness_ignores_acks_of_the_last_epoch() -> None:
@@ -253,7 +253,7 @@ def test_checkpoint_has_the_start_offsets_of_the_log_epochs(checkpoint: list[tup
 def test_replica_with_records_has_an_epoch_checkpoint() -> None:
     assert epochs_wrong(log(1, broker="1")) == 1
     assert epochs_wrong(log(broker="1")) == 0
-    assert epochs_wrong(log(1)) == 0, "who reads it as a client is told no such thing"
+    assert epochs_wrong(log(1)) == 0, "who reads it as a client is entries no such thing"
 
 
 def test_checkpoint_may_begin_below_the_log_start() -> None:

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import pytest
 
-from tests.checker.little_log import random_story
+from tests.checker.little_log import random_case
 from tests.checker.mutations import MUTATIONS
 from tidelog.errors import HistoryError
 from tidelog.history.broker_events import Broker, Registered, Session, Truncate
@@ -58,9 +58,9 @@ def fields_of(event: Header | Event) -> dict[str, Any]:
     return {name: plain(getattr(event, name)) for name in type(event).__slots__}
 
 
-def write(path: Path, *told: Event, header: Header | None = None) -> None:
+def write(path: Path, *entries: Event, header: Header | None = None) -> None:
     with HistoryWriter(path, header or Client("c", acks=1)) as history:
-        for event in told:
+        for event in entries:
             history.write(event)
 
 
@@ -69,16 +69,16 @@ def test_history_has_readable_lines(tmp_path: Path) -> None:
     write(path, INVOKED, ENDED)
     assert path == tmp_path / "histories" / "c.jsonl"
     assert path.read_text() == LINES
-    header, *told = read_history(path)
+    header, *entries = read_history(path)
     assert header == Client("c", acks=1)
-    assert [fields_of(each) for each in told] == [fields_of(INVOKED), fields_of(ENDED)]
+    assert [fields_of(each) for each in entries] == [fields_of(INVOKED), fields_of(ENDED)]
 
 
 def test_every_kind_of_event_survives_a_round_trip(tmp_path: Path) -> None:
     rng = random.Random(3)
-    stories = [random_story(1), *(each.spoil(random_story(1), rng) for each in MUTATIONS if "read" not in each.name)]
-    told = {type(event): event for story in stories for _, event in story.told}
-    told |= {
+    stories = [random_case(1), *(each.spoil(random_case(1), rng) for each in MUTATIONS if "read" not in each.name)]
+    entries = {type(event): event for case in stories for _, event in case.entries}
+    entries |= {
         type(each): each
         for each in (
             Overdue("read", TP, 1, 2),
@@ -97,8 +97,8 @@ def test_every_kind_of_event_survives_a_round_trip(tmp_path: Path) -> None:
             Registered(1, 77),
         )
     }
-    assert set(told) == set(get_args(Event))
-    for event in told.values():
+    assert set(entries) == set(get_args(Event))
+    for event in entries.values():
         again = of_fields(to_fields(event))
         assert type(again) is type(event)
         assert fields_of(again) == fields_of(event)
@@ -195,7 +195,7 @@ def test_history_begins_with_a_header(tmp_path: Path) -> None:
 
 
 def test_final_logs_survive_a_round_trip(tmp_path: Path) -> None:
-    for tp, logs in random_story(5).ending.logs.items():
+    for tp, logs in random_case(5).ending.logs.items():
         for log in logs:
             path = write_final_log(tmp_path, log, records_per_line=7)
             assert path == tmp_path / "final" / log.broker / f"{tp}.jsonl"
@@ -203,7 +203,7 @@ def test_final_logs_survive_a_round_trip(tmp_path: Path) -> None:
 
 
 def test_equal_lines_of_replicas_are_parsed_once(tmp_path: Path) -> None:
-    right = random_story(5).ending.logs[TP][0]
+    right = random_case(5).ending.logs[TP][0]
     other = [*right.ids[:8], 77, *right.ids[9:]]
     logs = [replace(right, broker="1"), replace(right, broker="2", ids=other), replace(right, broker="3")]
     for log in logs:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.checker.judging import verdict_on
-from tests.checker.little_log import random_story
+from tests.checker.little_log import random_case
 from tidelog.history.broker_events import BecomeLeader, Broker, HighWatermark
 from tidelog.history.group_operations import Assigned, CommitInvoked, CommitOk, CommittedOk
 from tidelog.history.operations import Client, ProduceInvoked, ProduceOk, Read
@@ -21,7 +21,7 @@ from verify.checker.verdict import Status
 TP = TopicPartition("t", 0)
 
 
-def told(count: int) -> float:
+def entries(count: int) -> float:
     """Return the CPU seconds for so many produced and read records, with a check after each event."""
     checker = Checker()
     producer, reader = checker.begin(Client("p")), checker.begin(Client("r"))
@@ -38,16 +38,16 @@ def told(count: int) -> float:
 
 
 def test_checks_after_every_event_take_no_quadratic_time() -> None:
-    told(500)
-    small, large = min(told(1000) for _ in range(3)), min(told(8000) for _ in range(2))
+    entries(500)
+    small, large = min(entries(1000) for _ in range(3)), min(entries(8000) for _ in range(2))
     assert large < 8 * small * 2.5
 
 
 def test_columns_and_single_records_give_the_same_verdict() -> None:
-    story = random_story(11, 60)
+    case = random_case(11, 60)
     checker = Checker()
-    sources = {name: checker.begin(header) for name, header in story.headers.items()}
-    for name, event in story.told:
+    sources = {name: checker.begin(header) for name, header in case.headers.items()}
+    for name, event in case.entries:
         if isinstance(event, (ProduceInvoked, ProduceOk)):
             columns = [key for key in ("ids", "ts", "t", "offsets", "epochs") if getattr(event, key, None) is not None]
             for at in range(len(event.ids)):
@@ -55,7 +55,7 @@ def test_columns_and_single_records_give_the_same_verdict() -> None:
                 checker.take(sources[name], replace(event, **one))
         else:
             checker.take(sources[name], event)
-    assert checker.conclude(story.ending).rows == story.verdict().rows
+    assert checker.conclude(case.ending).rows == case.verdict().rows
 
 
 def test_record_acknowledged_with_acks_1_may_be_lost_and_replaced() -> None:
@@ -163,8 +163,8 @@ def test_only_compared_records_are_observations(
 
 
 def test_commit_without_a_fetch_is_not_an_observation() -> None:
-    def observations(*told: CommitOk | CommittedOk | Assigned) -> int:
-        return verdict_on(told, "I17").rows[0].observations
+    def observations(*entries: CommitOk | CommittedOk | Assigned) -> int:
+        return verdict_on(entries, "I17").rows[0].observations
 
     commit, owns = CommitOk("g", TP, 5, 1, 2), Assigned("g", "m", 1, [TP], 1)
     assert observations(owns, commit) == 0

@@ -45,8 +45,8 @@ MOST = (TIMEOUT_MS + 1_000) * MS
 BEGAN = 7
 
 
-def found(*told: Event) -> Sequence[Finding]:
-    return verdict_on(told, "I22", client=Client("client", request_timeout_ms=TIMEOUT_MS)).findings
+def found(*entries: Event) -> Sequence[Finding]:
+    return verdict_on(entries, "I22", client=Client("client", request_timeout_ms=TIMEOUT_MS)).findings
 
 
 def ended(t1: int, error: str = "REQUEST_TIMED_OUT") -> dict[str, Event]:

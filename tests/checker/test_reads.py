@@ -22,8 +22,8 @@ def read(*offsets: int, session: int = 1, hw: int = 99, t: int = 5, tp: TopicPar
     return Read(tp, session, hw, t, t + 1, [*offsets], [*offsets], [*offsets])
 
 
-def found(key: str, *told: tuple[str, Event], compacted: frozenset[str] = frozenset()) -> Sequence[Finding]:
-    return verdict_on_all(told, key, ending=Ending(compacted=compacted)).findings
+def found(key: str, *entries: tuple[str, Event], compacted: frozenset[str] = frozenset()) -> Sequence[Finding]:
+    return verdict_on_all(entries, key, ending=Ending(compacted=compacted)).findings
 
 
 def shown(*reads: Read, compacted: frozenset[str] = frozenset()) -> list[str]:
@@ -93,7 +93,7 @@ def test_group_may_miss_trimmed_or_compacted_records() -> None:
 def test_answer_has_no_record_at_or_above_its_high_watermark() -> None:
     assert len(found("I10", ("r", read(3, 4, hw=4)))) == 1
     assert not found("I10", ("r", read(3, 4, hw=5)))
-    assert not found("I10", ("r", read(3, 4, hw=-1))), "where none was told there is none"
+    assert not found("I10", ("r", read(3, 4, hw=-1))), "where none was entries there is none"
 
 
 def test_answer_names_only_a_high_watermark_that_a_broker_had() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.checker.little_log import random_story
+from tests.checker.little_log import random_case
 from tests.checker.mutations import MUTATIONS
 from tests.checker.written_run import write_run
 from tidelog.history.history_files import history_path
@@ -31,21 +31,21 @@ def sums(verdict: Verdict) -> list[tuple[str, int, int]]:
 @pytest.mark.parametrize("seed", range(5))
 def test_files_and_events_in_any_order_give_the_same_verdict(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
-    story = rng.choice(MUTATIONS).spoil(random_story(seed), rng) if seed else random_story(seed)
-    write_run(tmp_path, story)
+    case = rng.choice(MUTATIONS).spoil(random_case(seed), rng) if seed else random_case(seed)
+    write_run(tmp_path, case)
     judged = RunDirectory(tmp_path).check()
-    assert sums(judged) == sums(story.verdict())
+    assert sums(judged) == sums(case.verdict())
 
 
 def test_correct_run_exits_with_0_and_prints_its_observations(tmp_path: Path) -> None:
-    write_run(tmp_path, random_story(1))
+    write_run(tmp_path, random_case(1))
     result = run(str(tmp_path))
     assert result.exit_code == 0, result.output
     assert result.output.count("passed") == 23
 
 
 def test_violation_exits_with_1_and_is_printed_with_its_evidence(tmp_path: Path) -> None:
-    write_run(tmp_path, MUTATION["lost_record"](random_story(1), random.Random(1)))
+    write_run(tmp_path, MUTATION["lost_record"](random_case(1), random.Random(1)))
     result = run(str(tmp_path), "--findings", "1")
     assert result.exit_code == 1
     assert "was acknowledged at offset" in result.output
@@ -57,7 +57,7 @@ def test_violation_exits_with_1_and_is_printed_with_its_evidence(tmp_path: Path)
 
 
 def test_invariant_without_data_has_not_passed(tmp_path: Path) -> None:
-    write_run(tmp_path, random_story(1))
+    write_run(tmp_path, random_case(1))
     (tmp_path / "windows.jsonl").unlink()
     result = run(str(tmp_path))
     assert result.exit_code == 3
@@ -66,9 +66,9 @@ def test_invariant_without_data_has_not_passed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("broker", ["*", "3", "[123]"], ids=["all", "one", "those of all replicas"])
 def test_run_without_a_final_log_has_not_passed(tmp_path: Path, broker: str) -> None:
-    story = random_story(1)
-    write_run(tmp_path, story)
-    tp = max(story.ending.logs, key=lambda tp: story.ending.logs[tp][0].leo)
+    case = random_case(1)
+    write_run(tmp_path, case)
+    tp = max(case.ending.logs, key=lambda tp: case.ending.logs[tp][0].leo)
     paths = list((tmp_path / "final").glob(f"{broker}/{tp}.jsonl"))
     assert paths
     for path in paths:
@@ -82,7 +82,7 @@ def test_run_without_a_final_log_has_not_passed(tmp_path: Path, broker: str) -> 
 def test_invalid_files_exit_with_2_and_are_named(tmp_path: Path) -> None:
     result = run(str(tmp_path))
     assert (result.exit_code, "no histories" in result.output) == (2, True)
-    write_run(tmp_path, random_story(1))
+    write_run(tmp_path, random_case(1))
     with history_path(tmp_path, "1").open("a") as file:
         file.write("nonsense\n")
     result = run(str(tmp_path))
@@ -92,7 +92,7 @@ def test_invalid_files_exit_with_2_and_are_named(tmp_path: Path) -> None:
 
 
 def test_gaps_of_a_compacted_topic_are_no_violation(tmp_path: Path) -> None:
-    write_run(tmp_path, MUTATION["gap_in_what_is_read"](random_story(1), random.Random(1)))
+    write_run(tmp_path, MUTATION["gap_in_what_is_read"](random_case(1), random.Random(1)))
     assert "I7" in [row.key for row in RunDirectory(tmp_path).check().violated]
     write_compacted(tmp_path, ["latest", "t"])
     assert RunDirectory(tmp_path).check().violated == []

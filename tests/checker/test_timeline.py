@@ -13,18 +13,18 @@ STEPS = st.lists(st.tuples(st.booleans(), MOMENTS, st.integers(-5, 5)), max_size
 
 @given(STEPS, st.booleans())
 def test_running_max_is_right_for_values_added_in_any_order(steps: list[tuple[bool, int, int]], in_order: bool) -> None:
-    line, told, now = RunningMax(), [], 0
+    line, entries, now = RunningMax(), [], 0
     for asks, moment, value in steps:
         if asks:
-            before = [each for at, each in told if at < moment]
-            until = [each for at, each in told if at <= moment]
+            before = [each for at, each in entries if at < moment]
+            until = [each for at, each in entries if at <= moment]
             assert line.before(moment) == max(before, default=None)
             assert line.until(moment) == max(until, default=None)
         else:
             now = now + moment if in_order else moment
             line.add(now, value)
-            told.append((now, value))
-    assert line.before(10_000) == max((each for _, each in told), default=None)
+            entries.append((now, value))
+    assert line.before(10_000) == max((each for _, each in entries), default=None)
 
 
 @given(st.lists(st.tuples(MOMENTS, st.integers())), st.lists(st.tuples(MOMENTS, st.integers())))

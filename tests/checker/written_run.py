@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.checker.little_log import Story
+from tests.checker.little_log import Case
 from tidelog.history.history_files import HistoryWriter, history_path
 from verify.checker.logs import write_final_log
 from verify.checker.run_directory import write_compacted, write_windows
 
 
-def write_run(directory: Path, story: Story) -> None:
-    writers = {name: HistoryWriter(history_path(directory, name), header) for name, header in story.headers.items()}
-    for name, event in story.told:
+def write_run(directory: Path, case: Case) -> None:
+    writers = {name: HistoryWriter(history_path(directory, name), header) for name, header in case.headers.items()}
+    for name, event in case.entries:
         writers[name].write(event)
     for writer in writers.values():
         writer.close()
-    for logs in story.ending.logs.values():
+    for logs in case.ending.logs.values():
         for log in logs:
             write_final_log(directory, log)
-    write_windows(directory, story.ending.windows)
-    write_compacted(directory, sorted(story.ending.compacted))
+    write_windows(directory, case.ending.windows)
+    write_compacted(directory, sorted(case.ending.compacted))

@@ -16,7 +16,7 @@ from verify.simulation.trace import Trace
 TP = TopicPartition("orders", 0)
 
 
-def told(seed: int) -> tuple[list[int], list[bytes | None], int | None, int, int]:
+def simulated(seed: int) -> tuple[list[int], list[bytes | None], int | None, int, int]:
     """Return offsets, read records, committed offsets, a look-up and the end time; a broker is killed in between."""
     cluster = Cluster(seed, trace=Trace())
     for broker in cluster.brokers.values():
@@ -60,12 +60,12 @@ def told(seed: int) -> tuple[list[int], list[bytes | None], int | None, int, int
 
 
 def test_clients_are_right_and_deterministic_while_a_broker_is_killed() -> None:
-    first = told(7)
+    first = simulated(7)
     offsets, values, committed, looked_up, _ = first
     assert offsets == [*range(20)]
     assert values == [b"%d" % number for number in range(20)]
     assert (committed, looked_up) == (20, 13)
-    assert told(7) == first
+    assert simulated(7) == first
 
 
 def test_burst_fills_batches_and_segments() -> None:
@@ -78,6 +78,6 @@ def test_burst_fills_batches_and_segments() -> None:
 
 
 def test_other_seed_gives_other_delays() -> None:
-    scenarios = [told(seed) for seed in (1, 2)]
+    scenarios = [simulated(seed) for seed in (1, 2)]
     assert scenarios[0][:4] == scenarios[1][:4]
     assert scenarios[0][4] != scenarios[1][4]

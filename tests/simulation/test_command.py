@@ -43,11 +43,11 @@ def test_dense_seed_gives_another_scenario() -> None:
 
 def test_json_output_has_faults_and_observations() -> None:
     done = typed("--seed", "3", "--seconds", "6", "--json")
-    told = json.loads(done.stdout)
-    assert told["seeds"] == 1 and told["failed"] == [] and told["simulated_seconds"] > 6
-    assert told["observations"].keys() == set(JUDGED)
-    assert set(told["without_data"]) == {key for key, count in told["observations"].items() if not count}
-    assert all(each["bitten"] <= each["drawn"] for each in told["faults"].values())
+    result = json.loads(done.stdout)
+    assert result["seeds"] == 1 and result["failed"] == [] and result["simulated_seconds"] > 6
+    assert result["observations"].keys() == set(JUDGED)
+    assert set(result["without_data"]) == {key for key, count in result["observations"].items() if not count}
+    assert all(each["bitten"] <= each["drawn"] for each in result["faults"].values())
 
 
 @pytest.mark.parametrize(

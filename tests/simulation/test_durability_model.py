@@ -63,11 +63,11 @@ class World:
 
     def leads(self, leader: int, *isr: int) -> bool:
         """Write a state, and return whether that was an unclean election."""
-        told: list[bool] = []
-        self.durability.on_unclean_election = lambda: told.append(True)
+        elections: list[bool] = []
+        self.durability.on_unclean_election = lambda: elections.append(True)
         epoch = znodes.decode_state(self.zookeeper.node(znodes.state_path(TP)).data).leader_epoch + 1
         self.do(Set(znodes.state_path(TP), znodes.encode_state(PartitionState(leader, epoch, isr, 1))))
-        return bool(told)
+        return bool(elections)
 
     def may_lose(self, broker_id: int) -> bool:
         return self.durability.fate(broker_id, DICE) is not KEPT

@@ -38,9 +38,9 @@ def test_final_log_of_a_replica_equals_that_of_its_files(tmp_path: Path, log_sta
     replica = replica_in(tmp_path / "orders-0", UnsyncedFiles())
     replica.log.raise_log_start(log_start)
     replica.log.flush()
-    told = replica_log(replica, 1)
-    assert told == read_replica(tmp_path / "orders-0", "1", TP, log_start=log_start, hw=8)
-    assert list(told.ids) == IDS[log_start:]
+    final_log = replica_log(replica, 1)
+    assert final_log == read_replica(tmp_path / "orders-0", "1", TP, log_start=log_start, hw=8)
+    assert list(final_log.ids) == IDS[log_start:]
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,6 @@ def test_damaged_log_is_recorded_without_ending_the_simulation(place: int, ids: 
     (path,) = (path for path in files.paths() if path.suffix == ".log")
     second = [position for position, _ in iter_headers(files.read(path) or b"")][1]
     files.flip(path, second + place)
-    told = replica_log(replica, 1)
-    assert list(told.ids) == ids
-    assert (told.log_start, told.leo) == (0, 8)
+    final_log = replica_log(replica, 1)
+    assert list(final_log.ids) == ids
+    assert (final_log.log_start, final_log.leo) == (0, 8)

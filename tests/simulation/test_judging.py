@@ -23,7 +23,7 @@ from verify.simulation.scenario import Scenario
 from verify.simulation.seeds import simulate
 
 
-def told(
+def simulated(
     *faults: Fault, seconds: float = 4, clients: tuple[str, ...] = ("producer", "tail"), promises: str = "plain"
 ) -> Outcome:
     return simulate(Scenario(7, seconds, clients, faults, promises=promises))
@@ -40,12 +40,12 @@ def test_leader_that_refuses_records_is_found_despite_full_isr(
         return leader_or_raise(appends, replica, acks)
 
     monkeypatch.setattr(LeaderAppends, "leader_or_raise", refuse)
-    (wrong,) = told().wrong
+    (wrong,) = simulated().wrong
     assert wrong.startswith("not-serving: ") and "orders-1: not acknowledged" in wrong
 
 
 def test_broker_with_a_clock_hours_behind_serves() -> None:
-    outcome = told(*(Fault(at_ms, FaultKind.CLOCK, ("1", "2", "3"), 0, -3_600_000) for at_ms in (3_000, 3_100)))
+    outcome = simulated(*(Fault(at_ms, FaultKind.CLOCK, ("1", "2", "3"), 0, -3_600_000) for at_ms in (3_000, 3_100)))
     assert not outcome.wrong
 
 
@@ -58,7 +58,7 @@ def test_coordinator_that_refuses_commits_is_found(monkeypatch: pytest.MonkeyPat
         raise CoordinatorNotAvailableError("for good")
 
     monkeypatch.setattr(OffsetCommits, "commit", refuse)
-    (wrong,) = told().wrong
+    (wrong,) = simulated().wrong
     assert wrong.startswith("not-serving: ") and "no coordinator answered" in wrong
 
 
@@ -68,7 +68,7 @@ def test_coordinator_that_returns_no_offset_is_found(monkeypatch: pytest.MonkeyP
 
     fetched = offset_commits._fetched
     monkeypatch.setattr(offset_commits, "_fetched", forget)
-    (wrong,) = told().wrong
+    (wrong,) = simulated().wrong
     assert wrong.startswith("not-serving: ") and "returned None" in wrong
 
 
@@ -83,7 +83,7 @@ def test_all_invariants_are_checked_until_an_unclean_election(
         return appended._replace(response=replace(appended.response, base_offset=offset))
 
     monkeypatch.setattr(LeaderAppends, "append", lie)
-    assert "I2" in told(promises="unclean").kinds
+    assert "I2" in simulated(promises="unclean").kinds
 
 
 def test_compaction_under_load_is_no_violation() -> None:

@@ -26,7 +26,7 @@ from verify.simulation.seeds import simulate
 from verify.simulation.summary import Summary
 
 
-def told(
+def simulated(
     *faults: Fault, seconds: float = 12, clients: tuple[str, ...] = ("producer",), promises: str = "plain"
 ) -> Outcome:
     return simulate(Scenario(7, seconds, clients, faults, promises=promises))
@@ -60,7 +60,7 @@ def bitten(outcome: Outcome) -> dict[str, int]:
     ids=lambda fault: "-".join((fault.kind.value, *fault.whom)),
 )
 def test_fault_bites_and_no_record_is_lost(fault: Fault) -> None:
-    outcome = told(fault)
+    outcome = simulated(fault)
     assert not outcome.wrong
     assert bitten(outcome)[fault.kind.value] == 1
 
@@ -71,20 +71,20 @@ def test_recreated_topic_is_not_mixed_up_in_histories() -> None:
         Fault(4_000, FaultKind.DELETE),
         Fault(6_000, FaultKind.CREATE, (), 0, 2),
     )
-    outcome = told(*faults)
+    outcome = simulated(*faults)
     assert not outcome.wrong
     assert (bitten(outcome)["create-topic"], bitten(outcome)["delete-topic"]) == (2, 1)
 
 
 def test_recovery_waits_for_the_reassignment_of_consumer_offsets() -> None:
-    outcome = told(Fault(11_900, FaultKind.MOVE_OFFSETS, (), 0, 2), clients=("producer", "committer", "member"))
+    outcome = simulated(Fault(11_900, FaultKind.MOVE_OFFSETS, (), 0, 2), clients=("producer", "committer", "member"))
     assert not outcome.wrong
     assert bitten(outcome)["move-offsets"] == 1
 
 
 def test_flipped_bit_in_a_closed_segment_bites_its_reader() -> None:
     producers = ("producer",) * 4
-    outcome = told(Fault(30_000, FaultKind.FLIP, (LEADER,), 3_000), seconds=36, clients=producers)
+    outcome = simulated(Fault(30_000, FaultKind.FLIP, (LEADER,), 3_000), seconds=36, clients=producers)
     assert not outcome.wrong
     assert bitten(outcome)["bit-flip"] == 1
 
@@ -95,7 +95,7 @@ def test_next_coordinator_skips_strange_offset_records(
     warnings: list[str] = []
     monkeypatch.setattr(shards.log, "warning", lambda message, *about: warnings.append(message % about))
     faults = Fault(8_000, FaultKind.STRANGE), Fault(10_000, FaultKind.KILL, (COORDINATOR,), 6_000)
-    outcome = told(*faults, seconds=30, clients=("producer", "committer", "member"))
+    outcome = simulated(*faults, seconds=30, clients=("producer", "committer", "member"))
     assert not outcome.wrong
     assert bitten(outcome)["strange-offsets"] == bitten(outcome)["hits the coordinator"] == 1
     assert any("records that cannot be decoded were skipped" in warning for warning in warnings)
@@ -103,7 +103,7 @@ def test_next_coordinator_skips_strange_offset_records(
 
 def test_session_is_expired_only_if_its_broker_can_learn_of_it() -> None:
     cut = Fault(1_000, FaultKind.ZOOKEEPER_CUT, (LEADER,), 2_000)
-    outcome = told(cut, Fault(1_500, FaultKind.EXPIRE, (LEADER,)), Fault(5_000, FaultKind.EXPIRE, (LEADER,)))
+    outcome = simulated(cut, Fault(1_500, FaultKind.EXPIRE, (LEADER,)), Fault(5_000, FaultKind.EXPIRE, (LEADER,)))
     assert not outcome.wrong
     assert dict((name, drawn) for name, drawn, _ in outcome.fault_counts.rows())["expire"] == 2
     assert bitten(outcome)["expire"] == 1
@@ -111,15 +111,15 @@ def test_session_is_expired_only_if_its_broker_can_learn_of_it() -> None:
 
 @pytest.mark.parametrize("kind", [FaultKind.ZOOKEEPER_CUT, FaultKind.HOLD, FaultKind.ZOOKEEPER_FREEZE])
 def test_no_fault_hides_an_expired_session_from_its_broker(kind: FaultKind) -> None:
-    outcome = told(Fault(5_000, FaultKind.EXPIRE, ("1",)), Fault(5_000, kind, ("1",), 3_000), seconds=8)
+    outcome = simulated(Fault(5_000, FaultKind.EXPIRE, ("1",)), Fault(5_000, kind, ("1",), 3_000), seconds=8)
     assert not outcome.wrong
     assert (bitten(outcome)["expire"], bitten(outcome)[kind.value]) == (1, 0)
-    later = told(Fault(5_000, FaultKind.EXPIRE, ("1",)), Fault(5_900, kind, ("1",), 3_000), seconds=9)
+    later = simulated(Fault(5_000, FaultKind.EXPIRE, ("1",)), Fault(5_900, kind, ("1",), 3_000), seconds=9)
     assert (bitten(later)["expire"], bitten(later)[kind.value]) == (1, 1)
 
 
 def test_fault_without_a_victim_has_not_bitten() -> None:
-    outcome = told(
+    outcome = simulated(
         Fault(1_000, FaultKind.KILL, ("9",), 100), Fault(1_000, FaultKind.KILL, (IT,), 100, upon=Moment.CUTS), seconds=3
     )
     assert bitten(outcome) == {"kill": 0, "upon cuts": 0}
@@ -130,26 +130,26 @@ def test_fault_without_a_victim_has_not_bitten() -> None:
 def test_fault_healed_before_a_restart_has_not_bitten(kind: FaultKind) -> None:
     killed = Fault(1_000, FaultKind.KILL, ("1",), 5_000)
     unfelt, felt = Fault(2_000, kind, ("1",), 500, 50), Fault(2_000, kind, ("1",), 4_500, 50)
-    assert bitten(told(killed, unfelt)) == {"kill": 1, kind.value: 0}
-    assert bitten(told(killed, felt)) == {"kill": 1, kind.value: 1}
+    assert bitten(simulated(killed, unfelt)) == {"kill": 1, kind.value: 0}
+    assert bitten(simulated(killed, felt)) == {"kill": 1, kind.value: 1}
 
 
 @pytest.mark.parametrize("kind", [FaultKind.ZOOKEEPER_STOP, FaultKind.ZOOKEEPER_FREEZE])
 def test_zookeeper_fault_does_not_bite_without_running_brokers(kind: FaultKind) -> None:
     killed = Fault(1_000, FaultKind.KILL, ("1", "2", "3"), 5_000)
-    assert bitten(told(killed, Fault(2_000, kind, (), 500))) == {"kill": 1, kind.value: 0}
-    assert bitten(told(killed, Fault(2_000, kind, (), 4_500))) == {"kill": 1, kind.value: 1}
+    assert bitten(simulated(killed, Fault(2_000, kind, (), 500))) == {"kill": 1, kind.value: 0}
+    assert bitten(simulated(killed, Fault(2_000, kind, (), 4_500))) == {"kill": 1, kind.value: 1}
 
 
 @pytest.mark.parametrize("kind", [FaultKind.SLOW, FaultKind.LOSS])
 def test_network_conditions_bite_if_a_message_is_late(kind: FaultKind) -> None:
     mild, bad = Fault(1_000, kind, (), 2_000, 0), Fault(1_000, kind, (), 2_000, 30)
-    assert bitten(told(mild)) == {kind.value: 0}
-    assert bitten(told(bad)) == {kind.value: 1}
+    assert bitten(simulated(mild)) == {kind.value: 0}
+    assert bitten(simulated(bad)) == {kind.value: 1}
 
 
 def test_dead_client_is_not_killed() -> None:
-    outcome = told(*(Fault(at_ms, FaultKind.CLIENT_KILL, ("client-1", LEADER), 3_000) for at_ms in (1_000, 2_000)))
+    outcome = simulated(*(Fault(at_ms, FaultKind.CLIENT_KILL, ("client-1", LEADER), 3_000) for at_ms in (1_000, 2_000)))
     assert not outcome.wrong
     assert outcome.fault_counts.drawn["client-kill"] == 2
     assert bitten(outcome)["client-kill"] == 1
@@ -157,13 +157,13 @@ def test_dead_client_is_not_killed() -> None:
 
 @pytest.mark.parametrize("moment", [Moment.APPENDS, Moment.COPIES, Moment.ACKNOWLEDGES])
 def test_fault_hits_the_broker_of_its_event(moment: Moment) -> None:
-    outcome = told(Fault(1_000, FaultKind.HOLD, (IT,), 8_000, upon=moment, after_us=700))
+    outcome = simulated(Fault(1_000, FaultKind.HOLD, (IT,), 8_000, upon=moment, after_us=700))
     assert not outcome.wrong
     assert bitten(outcome) == {"hold": 1, f"upon {moment.value}": 1}
 
 
 def test_isr_changes_and_elections_trigger_faults() -> None:
-    outcome = told(
+    outcome = simulated(
         Fault(1_000, FaultKind.KILL, (LEADER,), 1_000),
         Fault(1_000, FaultKind.EXPIRE, (IT,), upon=Moment.LEADS),
         Fault(1_000, FaultKind.ZOOKEEPER_BREAK, (IT,), upon=Moment.PROPOSES),
@@ -178,13 +178,13 @@ def test_isr_changes_and_elections_trigger_faults() -> None:
 
 def test_flushed_topic_survives_power_loss_of_all_machines() -> None:
     dark = Fault(4_000, FaultKind.POWER, (IN_SYNC,), 1_000, upon=Moment.ACKNOWLEDGES)
-    outcome = told(dark, promises="durable")
+    outcome = simulated(dark, promises="durable")
     assert not outcome.wrong
     assert bitten(outcome)["power"] == 1
 
 
 def test_logs_agree_after_an_unclean_election() -> None:
-    outcome = told(
+    outcome = simulated(
         Fault(2_000, FaultKind.ISOLATE, (FOLLOWER,), 11_000),
         Fault(12_900, FaultKind.KILL, (IN_SYNC,), 8_000),
         seconds=25,
@@ -205,20 +205,20 @@ def test_resource_leak_is_found_at_the_end(monkeypatch: pytest.MonkeyPatch) -> N
 
     leaked: list[asyncio.Task[None]] = []
     monkeypatch.setattr(MachineEventRecorder, "become_leader", leak)
-    outcome = told(Fault(1_000, FaultKind.KILL, (LEADER,), 1_000), seconds=4)
+    outcome = simulated(Fault(1_000, FaultKind.KILL, (LEADER,), 1_000), seconds=4)
     assert any(each.startswith("I21") and "tasks at the end of the run" in each for each in outcome.wrong)
 
 
 def test_late_recovery_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Partition, "expansion_due", lambda partition, now_ms: None)
     monkeypatch.setattr(Partition, "_propose_expansion", lambda partition, replica, now_ms: None)
-    outcome = told(Fault(1_000, FaultKind.KILL, (FOLLOWER,), 1_000), seconds=4)
+    outcome = simulated(Fault(1_000, FaultKind.KILL, (FOLLOWER,), 1_000), seconds=4)
     assert [each.split(" ", 1)[0] for each in outcome.wrong][:1] == ["not-whole:"]
 
 
 def test_summary_passes_only_if_each_invariant_had_data() -> None:
     summary = Summary(1)
-    outcome = told(seconds=5)
+    outcome = simulated(seconds=5)
     summary.add(outcome)
     assert summary.status == 3 and "I17" in summary.without_data
     assert any(line.startswith("without an observation: ") for line in summary.lines())
@@ -242,6 +242,6 @@ def test_each_kind_of_fault_must_bite_within_a_thousand_seeds() -> None:
 def test_faults_after_the_end_are_not_injected() -> None:
     late = Fault(12_100, FaultKind.KILL, (LEADER, FOLLOWER), 60_000)
     waits = Fault(11_900, FaultKind.KILL, (LEADER,), 60_000, upon=Moment.APPENDS, after_us=2_000_000)
-    outcome = told(late, waits)
+    outcome = simulated(late, waits)
     assert not outcome.wrong
     assert not bitten(outcome).get(FaultKind.KILL.value, 0)

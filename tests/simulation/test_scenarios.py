@@ -43,7 +43,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worktree]:
 
 #: The number of tried seeds, because a change anywhere shifts all delays.
 _SEEDS = 12
-_TELLING = """
+_SIMULATE = """
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +62,7 @@ for seed in range(scenario.seed, scenario.seed + int(sys.argv[2])):
 @pytest.mark.parametrize("path", [path for path in SCENARIOS if path.stem in MUTANTS], ids=lambda path: path.stem)
 def test_scenario_of_a_planted_bug_names_the_invariant_it_breaks(path: Path, trial: Worktree) -> None:
     environment = {**os.environ, "PYTHONPATH": str(trial.tree)}
-    command = [sys.executable, "-P", "-c", _TELLING, str(path), str(_SEEDS)]
+    command = [sys.executable, "-P", "-c", _SIMULATE, str(path), str(_SEEDS)]
     with trial.planted(MUTANTS[path.stem]):
         done = subprocess.run(
             command, cwd=trial.tree, env=environment, capture_output=True, text=True, timeout=600, check=True

@@ -48,10 +48,10 @@ def test_two_seeds_pass(seed: int) -> None:
 
 def test_follower_may_truncate_in_two_steps_after_unclean_election() -> None:
     tp = TopicPartition("t", 0)
-    told = [
+    entries = [
         ("2", event)
         for t, end in enumerate((29, 14))
         for event in (Truncate(t, tp, end, "the leader's epochs"), HighWatermark(t, tp, 6, end))
     ]
-    assert [row.key for row in verdict_on_all(told, *JUDGED).violated] == ["I11"]
-    assert not verdict_on_all(told, *LINEAGE).violated
+    assert [row.key for row in verdict_on_all(entries, *JUDGED).violated] == ["I11"]
+    assert not verdict_on_all(entries, *LINEAGE).violated

@@ -59,13 +59,13 @@ class World:
         self.diaries[header.name] = Diary(header)
         return self.diaries[header.name]
 
-    def told(self, kind: type[E]) -> list[E]:
+    def events(self, kind: type[E]) -> list[E]:
         """Return the events of this kind in all histories."""
         return [event for diary in self.diaries.values() for event in diary.events if isinstance(event, kind)]
 
     def ids(self, kind: type[Any]) -> list[int]:
         """Return the record ids in all events of this kind."""
-        return [each for event in self.told(kind) for each in event.ids]
+        return [each for event in self.events(kind) for each in event.ids]
 
     def log(self, topic: str, partition: int = 0) -> list[int]:
         """Return the record ids in the partition's log."""

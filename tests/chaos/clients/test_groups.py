@@ -41,20 +41,20 @@ async def test_members_share_process_and_commit_in_their_generation(strategy: st
     members = [MemberClient(stage.context, f"m{number}", "g", strategy) for number in range(2)]
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=100), *members):
         await until(lambda: all(diary.events for name, diary in stage.diaries.items() if name.startswith("m")))
-        await until(lambda: len(stage.told(CommitOk)) > 40)
-        latest = max(event.generation for event in stage.told(Assigned))
-        owned = [set(event.tps) for event in stage.told(Assigned) if event.generation == latest]
+        await until(lambda: len(stage.events(CommitOk)) > 40)
+        latest = max(event.generation for event in stage.events(Assigned))
+        owned = [set(event.tps) for event in stage.events(Assigned) if event.generation == latest]
         await asyncio.sleep(5)
     assert set().union(*owned) == set(ORDERS.tps) and sum(map(len, owned)) == 4
-    assert all(commit.generation > 0 and commit.member for commit in stage.told(CommitOk))
-    assert stage.told(CommittedOk) and stage.told(Revoked)
-    assert {(each.tp, each.offset) for each in stage.told(CommitInvoked)} >= {
-        (each.tp, each.offset) for each in stage.told(CommitOk)
+    assert all(commit.generation > 0 and commit.member for commit in stage.events(CommitOk))
+    assert stage.events(CommittedOk) and stage.events(Revoked)
+    assert {(each.tp, each.offset) for each in stage.events(CommitInvoked)} >= {
+        (each.tp, each.offset) for each in stage.events(CommitOk)
     }
-    ends = {(event.tp, event.offsets[-1] + 1) for event in stage.told(Read)}
-    assert ends >= {(each.tp, each.offset) for each in stage.told(CommitOk)}  # to continue after the processed records
+    ends = {(event.tp, event.offsets[-1] + 1) for event in stage.events(Read)}
+    assert ends >= {(each.tp, each.offset) for each in stage.events(CommitOk)}  # the next offset
     for tp in ORDERS.tps:
-        read = sorted(offset for event in stage.told(Read) if event.tp == tp for offset in event.offsets)
+        read = sorted(offset for event in stage.events(Read) if event.tp == tp for offset in event.offsets)
         assert read == list(range(len(read)))  # every record once
 
 
@@ -65,12 +65,12 @@ async def test_committer_raises_its_offsets_and_all_answers_are_right(by_request
     tps = ORDERS.tps[:2]
     committer = Committer(stage.context, "c", "g", tps, by_request=by_request)
     async with stage.running(committer, CommittedReader(stage.context, "r", ["g"], tps)):
-        await until(lambda: len(stage.told(CommitOk)) > 50 and len(stage.told(CommittedOk)) > 50)
-    values = [commit.offset for commit in stage.told(CommitOk) if commit.tp == tps[0]]
+        await until(lambda: len(stage.events(CommitOk)) > 50 and len(stage.events(CommittedOk)) > 50)
+    values = [commit.offset for commit in stage.events(CommitOk) if commit.tp == tps[0]]
     assert values == list(range(1, len(values) + 1))
-    assert all(b.t0 >= a.t1 for a, b in pairwise([each for each in stage.told(CommitOk) if each.tp == tps[0]]))
-    assert {event.error for event in stage.told(CommittedFailed)} <= {"NOT_COORDINATOR"}
-    assert not verdict_on([*stage.told(CommitOk), *stage.told(CommittedOk)], "I17").violated
+    assert all(b.t0 >= a.t1 for a, b in pairwise([each for each in stage.events(CommitOk) if each.tp == tps[0]]))
+    assert {event.error for event in stage.events(CommittedFailed)} <= {"NOT_COORDINATOR"}
+    assert not verdict_on([*stage.events(CommitOk), *stage.events(CommittedOk)], "I17").violated
 
 
 @on_virtual_time
@@ -78,11 +78,11 @@ async def test_refusal_is_a_failure_only_for_a_commit_without_retries() -> None:
     stage = World(ORDERS)
     committer = Committer(stage.context, "c", "g", ORDERS.tps[:1], by_request=True)
     async with stage.running(committer):
-        await until(lambda: len(stage.told(CommitOk)) > 3)
+        await until(lambda: len(stage.events(CommitOk)) > 3)
         stage.cluster.refusals[OffsetCommitRequest].append(CoordinatorLoadInProgressError.code)
-        await until(lambda: len(stage.told(CommitFailed)) > 0)
-        await until(lambda: len(stage.told(CommitOk)) > 6)
-    assert [event.error for event in stage.told(CommitFailed)] == ["COORDINATOR_LOAD_IN_PROGRESS"]
+        await until(lambda: len(stage.events(CommitFailed)) > 0)
+        await until(lambda: len(stage.events(CommitOk)) > 6)
+    assert [event.error for event in stage.events(CommitFailed)] == ["COORDINATOR_LOAD_IN_PROGRESS"]
 
 
 @on_virtual_time
@@ -90,12 +90,12 @@ async def test_restarted_committer_continues_above_its_earlier_values() -> None:
     stage = World(ORDERS)
     first = Committer(stage.context, "c", "g", ORDERS.tps[:1], by_request=True)
     async with stage.running(first):
-        await until(lambda: len(stage.told(CommitOk)) > 3)
-    highest = max(event.offset for event in stage.told(CommitInvoked))
+        await until(lambda: len(stage.events(CommitOk)) > 3)
+    highest = max(event.offset for event in stage.events(CommitInvoked))
     stage.context.stopping.clear()
     async with stage.running(Committer(stage.context, "c", "g", ORDERS.tps[:1], by_request=True, life=1)):
-        await until(lambda: len(stage.told(CommitOk)) > 3)
-    assert min(event.offset for event in stage.told(CommitInvoked)) > highest
+        await until(lambda: len(stage.events(CommitOk)) > 3)
+    assert min(event.offset for event in stage.events(CommitInvoked)) > highest
 
 
 @on_virtual_time
@@ -103,11 +103,11 @@ async def test_commits_without_an_answer_end_as_unknown_in_time() -> None:
     stage = World(ORDERS, timeout_ms=2_000)
     clients = [Committer(stage.context, f"c{n}", f"g{n}", ORDERS.tps[:1], by_request=n == 0) for n in range(2)]
     async with stage.running(*clients):
-        await until(lambda: len(stage.told(CommitOk)) > 6)
+        await until(lambda: len(stage.events(CommitOk)) > 6)
         for broker in (1, 2, 3):
             stage.cluster.kill(broker, elect=False)
-        await until(lambda: len(stage.told(CommitUnknown)) > 1)
-    assert all(event.t1 - event.t0 <= 3e9 for event in stage.told(CommitUnknown))
+        await until(lambda: len(stage.events(CommitUnknown)) > 1)
+    assert all(event.t1 - event.t0 <= 3e9 for event in stage.events(CommitUnknown))
 
 
 @on_virtual_time
@@ -122,7 +122,7 @@ async def test_committer_without_a_coordinator_pauses_between_searches() -> None
     context = replace(stage.context, opener=open_and_count)
     committer = Committer(context, "c", "g", ORDERS.tps[:1], by_request=True, pause_s=1)
     async with stage.running(committer):
-        await until(lambda: len(stage.told(CommitOk)) > 3)
+        await until(lambda: len(stage.events(CommitOk)) > 3)
         for broker in (1, 2, 3):
             stage.cluster.kill(broker, elect=False)
         dialled.clear()

@@ -64,7 +64,7 @@ async def test_hanging_operation_is_reported_while_its_client_waits(
     for call in _CALLS:
         monkeypatch.setattr(Consumer, call, never)
     monkeypatch.setattr(Line, "ask", never)
-    await until(lambda: bool(stage.told(Overdue)))
+    await until(lambda: bool(stage.events(Overdue)))
     running.cancel()
     await asyncio.wait({running})
     named = honesty(stage, "r")
@@ -91,7 +91,7 @@ async def test_hanging_request_beside_a_reading_loop_is_reported(
 
     monkeypatch.setattr(Line, "ask", hangs_at_look_ups)
     running = asyncio.create_task(client.run())
-    await until(lambda: bool(stage.told(Overdue)))
+    await until(lambda: bool(stage.events(Overdue)))
     running.cancel()
     await asyncio.wait({running})
     assert {each.tp for each in honesty(stage, "r")} == set(stage.context.tps)
@@ -111,7 +111,7 @@ async def test_read_of_a_paused_client_is_reported_only_if_it_hangs_later() -> N
     ended.set()
     await reading
     await asyncio.sleep(60)
-    assert not stage.told(Overdue)
+    assert not stage.events(Overdue)
 
 
 @pytest.mark.parametrize("by_request", [False, True])
@@ -120,10 +120,10 @@ async def test_hanging_commit_of_an_idle_client_is_reported(by_request: bool, mo
     stage = World(ORDERS)
     committer = Committer(stage.context, "c", "g", stage.context.tps, by_request=by_request)
     running = asyncio.create_task(committer.run())
-    await until(lambda: bool(stage.told(CommitOk)))
+    await until(lambda: bool(stage.events(CommitOk)))
     for owner, call in ((Consumer, "commit"), (Line, "ask")):
         monkeypatch.setattr(owner, call, never)
-    await until(lambda: bool(stage.told(Overdue)))
+    await until(lambda: bool(stage.events(Overdue)))
     running.cancel()
     await asyncio.wait({running})
     assert {each.tp for each in honesty(stage, "c")} == set(stage.context.tps)

@@ -32,12 +32,12 @@ async def test_producer_sends_at_its_rate_and_records_each_offset() -> None:
     assert sorted(stage.ids(ProduceOk)) == sorted(invoked)
     assert {producer_of(each) for each in invoked} == {7}
     assert sorted(map(sequence_of, invoked)) == list(range(len(invoked)))
-    for event in stage.told(ProduceOk):
+    for event in stage.events(ProduceOk):
         log = stage.log(*event.tp)
         assert [log[offset] for offset in event.offsets] == list(event.ids)
-    by_record = {each: t for event in stage.told(ProduceInvoked) for each, t in zip(event.ids, event.t, strict=True)}
+    by_record = {each: t for event in stage.events(ProduceInvoked) for each, t in zip(event.ids, event.t, strict=True)}
     assert all(
-        by_record[each] <= t for event in stage.told(ProduceOk) for each, t in zip(event.ids, event.t, strict=True)
+        by_record[each] <= t for event in stage.events(ProduceOk) for each, t in zip(event.ids, event.t, strict=True)
     )
 
 
@@ -58,7 +58,7 @@ async def test_repeated_requests_of_an_idempotent_producer_store_records_once() 
     assert set(sent.values()) == {1, 2} and len(twice) < len(sent) // 4
     stored = stage.log("orders", 0) + stage.log("orders", 1)
     assert sorted(stored) == sorted(stage.ids(ProduceInvoked)) == sorted(stage.ids(ProduceOk))
-    for event in stage.told(ProduceOk):
+    for event in stage.events(ProduceOk):
         log = stage.log(*event.tp)
         assert [log[offset] for offset in event.offsets] == list(event.ids)
 
@@ -89,7 +89,7 @@ async def test_keyed_record_is_announced_for_the_partition_of_its_key() -> None:
         await asyncio.sleep(3)
     for partition in range(5):
         tp = TopicPartition("clicks", partition)
-        announced = [each for event in stage.told(ProduceInvoked) if event.tp == tp for each in event.ids]
+        announced = [each for event in stage.events(ProduceInvoked) if event.tp == tp for each in event.ids]
         assert announced and sorted(announced) == sorted(stage.log(*tp))
 
 
@@ -103,10 +103,10 @@ async def test_record_with_refusals_only_has_failed() -> None:
         )
         await until(lambda: len(stage.ids(ProduceFailed)) > 20)
         stage.cluster.fault_of = lambda broker, request: None
-    assert {name for event in stage.told(ProduceFailed) for name in event.errors} == {"NOT_ENOUGH_REPLICAS"}
+    assert {name for event in stage.events(ProduceFailed) for name in event.errors} == {"NOT_ENOUGH_REPLICAS"}
     stored = {*stage.log("orders", 0), *stage.log("orders", 1)}
     assert stored.isdisjoint(stage.ids(ProduceFailed))
-    assert not stage.told(ProduceUnknown)
+    assert not stage.events(ProduceUnknown)
 
 
 @on_virtual_time
@@ -136,8 +136,8 @@ async def test_every_record_gets_an_outcome_without_broker_answers() -> None:
         await asyncio.sleep(5)
     ended = [*stage.ids(ProduceOk), *stage.ids(ProduceFailed), *stage.ids(ProduceUnknown)]
     assert sorted(ended) == sorted(stage.ids(ProduceInvoked))
-    invoked = {each: t for event in stage.told(ProduceInvoked) for each, t in zip(event.ids, event.t, strict=True)}
-    for event in stage.told(ProduceUnknown):
+    invoked = {each: t for event in stage.events(ProduceInvoked) for each, t in zip(event.ids, event.t, strict=True)}
+    for event in stage.events(ProduceUnknown):
         assert all(t - invoked[each] <= 3e9 for each, t in zip(event.ids, event.t, strict=True))
 
 
@@ -148,7 +148,7 @@ async def test_duplicate_with_a_forgotten_offset_has_an_unknown_outcome() -> Non
         await until(lambda: len(stage.ids(ProduceOk)) > 3)
         stage.cluster.refusals[ProduceRequest].extend([46] * 3)
         await until(lambda: len(stage.ids(ProduceUnknown)) > 0)
-    assert all(min(event.offsets) >= 0 for event in stage.told(ProduceOk))
+    assert all(min(event.offsets) >= 0 for event in stage.events(ProduceOk))
 
 
 @on_virtual_time
@@ -172,7 +172,7 @@ async def test_refusal_of_a_topic_is_recorded_per_record() -> None:
     stage.cluster.partitions["orders"][0].too_large = InvalidTimestampError
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=20)):
         await until(lambda: len(stage.ids(ProduceFailed)) > 5)
-    assert {name for event in stage.told(ProduceFailed) for name in event.errors} == {"INVALID_TIMESTAMP"}
+    assert {name for event in stage.events(ProduceFailed) for name in event.errors} == {"INVALID_TIMESTAMP"}
 
 
 @on_virtual_time
@@ -187,6 +187,6 @@ async def test_records_behind_a_failed_send_are_not_sent(
     stage = World(LoadTopic("orders", 1))
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=10, tick_s=1)):
         await until(lambda: len(stage.ids(ProduceFailed)) > 5)
-    began = {each: t for event in stage.told(ProduceInvoked) for each, t in zip(event.ids, event.t, strict=True)}
-    ended = {each: t for event in stage.told(ProduceFailed) for each, t in zip(event.ids, event.t, strict=True)}
+    began = {each: t for event in stage.events(ProduceInvoked) for each, t in zip(event.ids, event.t, strict=True)}
+    ended = {each: t for event in stage.events(ProduceFailed) for each, t in zip(event.ids, event.t, strict=True)}
     assert max(t - began[each] for each, t in ended.items()) <= 3e9

@@ -58,7 +58,7 @@ async def test_random_seek_reader_accepts_a_shorter_log_of_another_leader(
 
     monkeypatch.setattr(Consumer, "beginning_offsets", from_a_longer_log)
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=100), RandomSeekReader(stage.context, "w")):
-        await until(lambda: len(stage.told(ReadFailed)) > 3)
+        await until(lambda: len(stage.events(ReadFailed)) > 3)
 
 
 @pytest.mark.parametrize("batches", [False, True])
@@ -68,7 +68,7 @@ async def test_tail_reader_records_every_record_once(batches: bool) -> None:
     reader = TailReader(stage.context, "tail", batches=batches)
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=100), reader):
         await until(lambda: len(stage.ids(Read)) > 500)
-    reads = stage.told(Read)
+    reads = stage.events(Read)
     for partition in range(2):
         log = stage.log("orders", partition)
         seen = [(o, i) for read in reads if read.tp.partition == partition for o, i in zip(read.offsets, read.ids)]  # noqa: B905
@@ -85,7 +85,7 @@ async def test_skipped_record_is_a_gap_in_the_session(batches: bool, monkeypatch
 
     async def forgetful(consumer: Consumer, *arguments: Any) -> Any:
         polled = await poll(consumer, *arguments)
-        if polled and stage.told(Read) and not lost:
+        if polled and stage.events(Read) and not lost:
             lost.append(polled)
             return {}
         return polled
@@ -117,12 +117,12 @@ async def test_missing_records_are_recorded_and_begin_a_new_session() -> None:
     async with stage.running(TailReader(stage.context, "tail", batches=True)):
         await until(lambda: len(stage.ids(Read)) == 5)
         partition.elect_uncleanly(leader=2, keeping=2)
-        await until(lambda: len(stage.told(ReadFailed)) > 0)
+        await until(lambda: len(stage.events(ReadFailed)) > 0)
         put(partition, payload(make_id(2, 0), 30))
         await until(lambda: len(stage.ids(Read)) > 5)
-    (failed,) = stage.told(ReadFailed)
+    (failed,) = stage.events(ReadFailed)
     assert (failed.error, failed.offset) == ("LOG_TRUNCATION", 5)
-    last = stage.told(Read)[-1]
+    last = stage.events(Read)[-1]
     assert last.session > failed.session and last.offsets[0] == 2
 
 
@@ -130,8 +130,8 @@ async def test_missing_records_are_recorded_and_begin_a_new_session() -> None:
 async def test_random_seek_reader_reads_existing_records_again() -> None:
     stage = World(ORDERS)
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=200), RandomSeekReader(stage.context, "w")):
-        await until(lambda: len(stage.told(Read)) > 60)
-    reads = stage.told(Read)
+        await until(lambda: len(stage.events(Read)) > 60)
+    reads = stage.events(Read)
     assert contiguous(reads) and len({read.session for read in reads}) > 10
     assert len({read.offsets[0] for read in reads}) > 20
     for read in reads:
@@ -143,32 +143,32 @@ async def test_random_seek_reader_reads_existing_records_again() -> None:
 async def test_position_after_a_reset_is_recorded_as_an_end_offset() -> None:
     stage = World(ORDERS)
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=30), ResetReader(stage.context, "r")):
-        await until(lambda: len(stage.told(EarliestOk)) > 2 and len(stage.told(LatestOk)) > 2)
-    assert {event.offset for event in stage.told(EarliestOk)} == {0}
-    assert max(event.offset for event in stage.told(LatestOk)) > 20
-    assert contiguous(stage.told(Read))
+        await until(lambda: len(stage.events(EarliestOk)) > 2 and len(stage.events(LatestOk)) > 2)
+    assert {event.offset for event in stage.events(EarliestOk)} == {0}
+    assert max(event.offset for event in stage.events(LatestOk)) > 20
+    assert contiguous(stage.events(Read))
 
 
 @on_virtual_time
 async def test_direct_reader_queries_all_brokers_and_non_leaders_refuse() -> None:
     stage = World(LoadTopic("orders", 1))
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=100), DirectReader(stage.context, "d")):
-        await until(lambda: len(stage.told(Read)) > 30 and len(stage.told(ReadFailed)) > 30)
+        await until(lambda: len(stage.events(Read)) > 30 and len(stage.events(ReadFailed)) > 30)
     asked = {broker for broker, request in stage.cluster.requests if isinstance(request, FetchRequest)}
     assert asked == {1, 2, 3}
-    assert {event.error for event in stage.told(ReadFailed)} == {"NOT_LEADER_OR_FOLLOWER"}
-    assert all(read.hw > read.offsets[-1] for read in stage.told(Read) if read.offsets)
-    assert len({read.session for read in stage.told(Read)}) == len(stage.told(Read))
-    assert stage.told(LatestOk) and stage.told(EarliestOk) and stage.told(LookUpOk)
+    assert {event.error for event in stage.events(ReadFailed)} == {"NOT_LEADER_OR_FOLLOWER"}
+    assert all(read.hw > read.offsets[-1] for read in stage.events(Read) if read.offsets)
+    assert len({read.session for read in stage.events(Read)}) == len(stage.events(Read))
+    assert stage.events(LatestOk) and stage.events(EarliestOk) and stage.events(LookUpOk)
 
 
 @on_virtual_time
 async def test_direct_reader_sends_the_known_leader_epoch_every_other_time() -> None:
     stage = World(LoadTopic("orders", 1))
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=100), DirectReader(stage.context, "d")):
-        await until(lambda: len(stage.told(Read)) > 30)
+        await until(lambda: len(stage.events(Read)) > 30)
         stage.cluster.partitions["orders"][0].elect(leader=2)
-        await until(lambda: len(stage.told(Read)) > 60)
+        await until(lambda: len(stage.events(Read)) > 60)
     fetches = [request for _, request in stage.cluster.requests if isinstance(request, FetchRequest)]
     assert {each.partitions[0].current_leader_epoch for each in fetches} == {-1, 0, 1}
 
@@ -182,13 +182,13 @@ async def test_leader_without_acknowledged_records_is_found_by_its_epoch() -> No
     stage.context.acknowledged[tp].extend(Place(offset, 0) for offset in range(9))
 
     def refused() -> list[ReadFailed]:
-        return [each for each in stage.told(ReadFailed) if each.error == "OFFSET_OUT_OF_RANGE"]
+        return [each for each in stage.events(ReadFailed) if each.error == "OFFSET_OUT_OF_RANGE"]
 
     def lost() -> list[int]:
         return [each.offset for each in refused() if 0 <= each.offset < 9]
 
     async with stage.running(DirectReader(stage.context, "d")):
-        await until(lambda: any(8 in read.offsets for read in stage.told(Read)))
+        await until(lambda: any(8 in read.offsets for read in stage.events(Read)))
         partition.elect_uncleanly(leader=2, keeping=3)
         await until(lambda: bool(lost()) and any(each.offset < 0 for each in refused()))
 
@@ -205,13 +205,13 @@ async def test_leader_without_acknowledged_records_is_found_by_its_epoch() -> No
 async def test_lookup_client_uses_times_of_new_records() -> None:
     stage = World(LoadTopic("orders", 1))
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=100), LookupClient(stage.context, "a")):
-        await until(lambda: len(stage.told(LookUpOk)) > 100)
+        await until(lambda: len(stage.events(LookUpOk)) > 100)
     records = stage.cluster.partitions["orders"][0].records()
-    found = [event for event in stage.told(LookUpOk) if event.offset >= 0]
-    assert len(found) > 50 and any(event.offset < 0 for event in stage.told(LookUpOk))
+    found = [event for event in stage.events(LookUpOk) if event.offset >= 0]
+    assert len(found) > 50 and any(event.offset < 0 for event in stage.events(LookUpOk))
     for event in found:
         assert records[event.offset].timestamp == event.ts and event.ts >= event.target
-    assert stage.told(LatestOk) and stage.told(EarliestOk)
+    assert stage.events(LatestOk) and stage.events(EarliestOk)
 
 
 @on_virtual_time
@@ -225,7 +225,7 @@ async def test_clients_finish_without_reachable_brokers() -> None:
         LookupClient(stage.context, "a"),
     ]
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=100), *clients):
-        await until(lambda: len(stage.told(Read)) > 20)
+        await until(lambda: len(stage.events(Read)) > 20)
         for broker in (1, 2, 3):
             stage.cluster.kill(broker, elect=False)
         await asyncio.sleep(10)

@@ -13,14 +13,14 @@ from verify.chaos.faults.support import recovery_bounds
 S = 1_000_000_000
 
 
-def told(*events: BrokerEvent, by: int = 2, lasted_s: float = 10) -> Evidence:
+def evidence_of(*events: BrokerEvent, by: int = 2, lasted_s: float = 10) -> Evidence:
     """Return evidence with events of one broker, for a fault from 0 to 2 s."""
     healed = round(lasted_s * S)
     return replace(evidence(), injected=0, healed=healed, whole=healed + 2 * S, events={by: events})
 
 
 def test_late_leader_is_found_by_its_own_history() -> None:
-    again = told(BecomeLeader(2 * S, T0, 4, 0, 0), BecomeLeader(3 * S, T1, 6, 0, 0))
+    again = evidence_of(BecomeLeader(2 * S, T0, 4, 0, 0), BecomeLeader(3 * S, T1, 6, 0, 0))
     assert recovery_bounds.led_late(again, [T0, T1], S, 1_000) == "t/1 had a leader again after 2.0 s; the limit is 1 s"
     assert recovery_bounds.led_late(again, [T0], S, 1_000) is None
     assert recovery_bounds.led_late(again, [T0, T1], S, 2_000) is None
@@ -32,9 +32,9 @@ def test_first_leader_of_a_later_epoch_ends_the_wait() -> None:
         BecomeLeader(2 * S, T0, 4, 0, 0),
         BecomeLeader(9 * S, T0, 5, 0, 0),
     ]
-    assert recovery_bounds.led_late(told(*before_and_after), [T0], 0, 1_000) is not None
-    assert recovery_bounds.led_late(told(*before_and_after), [T0], 0, 2_000) is None
-    assert recovery_bounds.led_late(told(), [T0], 0, 1) is None, "where nobody keeps a history nothing is known"
+    assert recovery_bounds.led_late(evidence_of(*before_and_after), [T0], 0, 1_000) is not None
+    assert recovery_bounds.led_late(evidence_of(*before_and_after), [T0], 0, 2_000) is None
+    assert recovery_bounds.led_late(evidence_of(), [T0], 0, 1) is None, "where nobody keeps a history nothing is known"
 
 
 def sessions(*states: tuple[float, str]) -> Sequence[BrokerEvent]:
@@ -42,7 +42,7 @@ def sessions(*states: tuple[float, str]) -> Sequence[BrokerEvent]:
 
 
 def test_reconnect_limit_counts_from_the_return_of_zookeeper() -> None:
-    back = told(*sessions((1, "suspended"), (4, "expired"), (8.5, "connected")))
+    back = evidence_of(*sessions((1, "suspended"), (4, "expired"), (8.5, "connected")))
     assert recovery_bounds.reconnected_late(back, 7 * S, 2_000) is None
     assert (
         recovery_bounds.reconnected_late(back, 6 * S, 2_000)
@@ -51,7 +51,7 @@ def test_reconnect_limit_counts_from_the_return_of_zookeeper() -> None:
 
 
 def test_broker_that_never_reconnects_is_late_at_the_end() -> None:
-    lost = told(*sessions((1, "suspended")))
+    lost = evidence_of(*sessions((1, "suspended")))
     assert (
         recovery_bounds.reconnected_late(lost, 9 * S, 2_000)
         == "broker 2 was connected to ZooKeeper again after 3.0 s; the limit is 2 s"
@@ -60,7 +60,7 @@ def test_broker_that_never_reconnects_is_late_at_the_end() -> None:
 
 
 def test_reconnect_limit_counts_from_a_second_loss() -> None:
-    again = told(*sessions((1, "suspended"), (2, "connected"), (8, "suspended"), (9.5, "connected")))
+    again = evidence_of(*sessions((1, "suspended"), (2, "connected"), (8, "suspended"), (9.5, "connected")))
     assert recovery_bounds.reconnected_late(again, S, 2_000) is None
     assert recovery_bounds.reconnected_late(again, S, 1_400) is not None
 
@@ -78,14 +78,14 @@ def isr_changes(*seconds: float, ok: bool = True) -> list[BrokerEvent]:
 
 
 def test_isr_changes_are_counted_during_the_fault() -> None:
-    assert recovery_bounds.isr_changed_often(told(*isr_changes(1, 2), lasted_s=7), 5_000) is None
+    assert recovery_bounds.isr_changed_often(evidence_of(*isr_changes(1, 2), lasted_s=7), 5_000) is None
     three = isr_changes(1, 2, 3)
     assert (
-        recovery_bounds.isr_changed_often(told(*three, lasted_s=7), 5_000)
+        recovery_bounds.isr_changed_often(evidence_of(*three, lasted_s=7), 5_000)
         == "the ISR of t/0 changed 3 times; the limit is 2"
     )
-    assert recovery_bounds.isr_changed_often(told(*three, lasted_s=10), 5_000) is None
-    assert recovery_bounds.isr_changed_often(told(*isr_changes(1, 2, 7.5), lasted_s=7), 5_000) is None, (
+    assert recovery_bounds.isr_changed_often(evidence_of(*three, lasted_s=10), 5_000) is None
+    assert recovery_bounds.isr_changed_often(evidence_of(*isr_changes(1, 2, 7.5), lasted_s=7), 5_000) is None, (
         "it is healed by then"
     )
-    assert recovery_bounds.isr_changed_often(told(*isr_changes(1, 2), *isr_changes(3, ok=False)), 5_000) is None
+    assert recovery_bounds.isr_changed_often(evidence_of(*isr_changes(1, 2), *isr_changes(3, ok=False)), 5_000) is None

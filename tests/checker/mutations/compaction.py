@@ -6,36 +6,36 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.checker.little_log import COMPACTED_TP, Story
+from tests.checker.little_log import COMPACTED_TP, Case
 from tests.checker.mutations.mutation import NothingToSpoil, mutation
 from tests.checker.mutations.spoiling import all_of
 from tidelog.history.operations import ProduceInvoked, ProduceOk
 from verify.checker.logs import READ, FinalLog
 
 
-def _keys(story: Story) -> dict[int, int]:
+def _keys(case: Case) -> dict[int, int]:
     """Return the number of each record's key, by id."""
     found: dict[int, int] = {}
-    for _, _, event in all_of(story, ProduceInvoked, tp=COMPACTED_TP):
+    for _, _, event in all_of(case, ProduceInvoked, tp=COMPACTED_TP):
         found.update(zip(event.ids, event.keys or (), strict=True))
     return found
 
 
-def _tombstones(story: Story) -> set[int]:
-    events = all_of(story, ProduceInvoked, tp=COMPACTED_TP)
+def _tombstones(case: Case) -> set[int]:
+    events = all_of(case, ProduceInvoked, tp=COMPACTED_TP)
     return {each for _, _, event in events for each in event.ids if event.tombstones}
 
 
-def _last_acknowledged(story: Story) -> dict[int, tuple[int, int]]:
+def _last_acknowledged(case: Case) -> dict[int, tuple[int, int]]:
     """Return (offset, id) of each key's last record."""
-    keys, last = _keys(story), dict[int, tuple[int, int]]()
-    for _, _, event in all_of(story, ProduceOk, tp=COMPACTED_TP):
+    keys, last = _keys(case), dict[int, tuple[int, int]]()
+    for _, _, event in all_of(case, ProduceOk, tp=COMPACTED_TP):
         for offset, record_id in zip(event.offsets, event.ids, strict=True):
             last[keys[record_id]] = max(last.get(keys[record_id], (-1, -1)), (offset, record_id))
     return last
 
 
-def _without(story: Story, broker: str, gone: Callable[[int, int], bool]) -> Story:
+def _without(case: Case, broker: str, gone: Callable[[int, int], bool]) -> Case:
     """Return the history in which a broker's log lacks the records `gone`, given by offset and id."""
 
     def change(log: FinalLog) -> FinalLog:
@@ -47,20 +47,20 @@ def _without(story: Story, broker: str, gone: Callable[[int, int], bool]) -> Sto
         )
         return replace(log, offsets=offsets, ids=ids, ts=ts, leader_epochs=epochs)
 
-    logs = {**story.ending.logs, COMPACTED_TP: [change(log) for log in story.ending.logs[COMPACTED_TP]]}
-    return replace(story, ending=replace(story.ending, logs=logs))
+    logs = {**case.ending.logs, COMPACTED_TP: [change(log) for log in case.ending.logs[COMPACTED_TP]]}
+    return replace(case, ending=replace(case.ending, logs=logs))
 
 
-def _one_key(story: Story, rng: random.Random, *, tombstone: bool) -> tuple[int, int, int]:
+def _one_key(case: Case, rng: random.Random, *, tombstone: bool) -> tuple[int, int, int]:
     """Return (key, offset, id) of a key's last acknowledged record, which may be a tombstone."""
-    keys, tombstones = _keys(story), _tombstones(story)
+    keys, tombstones = _keys(case), _tombstones(case)
     may_be_deleted = {keys[each] for each in tombstones}
     stored = {
         (keys[record_id], offset)
-        for log in story.ending.logs[COMPACTED_TP]
+        for log in case.ending.logs[COMPACTED_TP]
         for offset, record_id in zip(log.offsets, log.ids, strict=True)
     }
-    last = _last_acknowledged(story).items()
+    last = _last_acknowledged(case).items()
     fitting = [each for each in last if (each[1][1] in tombstones if tombstone else each[0] not in may_be_deleted)]
     found = [(key, *at) for key, at in fitting if not any(k == key and o > at[0] for k, o in stored)]
     if not found:
@@ -69,35 +69,35 @@ def _one_key(story: Story, rng: random.Random, *, tombstone: bool) -> tuple[int,
 
 
 @mutation("I23")
-def last_value_taken_by_compaction(story: Story, rng: random.Random) -> Story:
+def last_value_taken_by_compaction(case: Case, rng: random.Random) -> Case:
     """Keep an earlier record of the key in one replica."""
-    _, _, record_id = _one_key(story, rng, tombstone=False)
-    return _without(story, rng.choice(["1", "2", "3", READ]), lambda _, each: each == record_id)
+    _, _, record_id = _one_key(case, rng, tombstone=False)
+    return _without(case, rng.choice(["1", "2", "3", READ]), lambda _, each: each == record_id)
 
 
 @mutation("I23")
-def key_replaced_by_what_was_truncated(story: Story, rng: random.Random) -> Story:
+def key_replaced_by_what_was_truncated(case: Case, rng: random.Random) -> Case:
     """Truncate the record that replaced all others of its key after compaction up to the log end."""
-    keys = _keys(story)
-    key, _, _ = _one_key(story, rng, tombstone=False)
-    return _without(story, rng.choice(["1", "2", "3"]), lambda _, each: keys[each] == key)
+    keys = _keys(case)
+    key, _, _ = _one_key(case, rng, tombstone=False)
+    return _without(case, rng.choice(["1", "2", "3"]), lambda _, each: keys[each] == key)
 
 
 @mutation("I23")
-def key_gone_from_all_replicas(story: Story, rng: random.Random) -> Story:
-    keys = _keys(story)
-    key, _, _ = _one_key(story, rng, tombstone=False)
+def key_gone_from_all_replicas(case: Case, rng: random.Random) -> Case:
+    keys = _keys(case)
+    key, _, _ = _one_key(case, rng, tombstone=False)
     for broker in ("1", "2", "3", READ):
-        story = _without(story, broker, lambda _, each: keys[each] == key)
-    return story
+        case = _without(case, broker, lambda _, each: keys[each] == key)
+    return case
 
 
 @mutation("I23")
-def tombstone_gone_before_what_it_deletes(story: Story, rng: random.Random) -> Story:
+def tombstone_gone_before_what_it_deletes(case: Case, rng: random.Random) -> Case:
     """Bring the deleted key back in one replica."""
-    keys = _keys(story)
-    key, offset, record_id = _one_key(story, rng, tombstone=True)
-    (log,) = [log for log in story.ending.logs[COMPACTED_TP] if log.broker == "3"]
+    keys = _keys(case)
+    key, offset, record_id = _one_key(case, rng, tombstone=True)
+    (log,) = [log for log in case.ending.logs[COMPACTED_TP] if log.broker == "3"]
     if not any(keys[each] == key and at < offset for at, each in zip(log.offsets, log.ids, strict=True)):
         raise NothingToSpoil
-    return _without(story, "3", lambda _, each: each == record_id)
+    return _without(case, "3", lambda _, each: each == record_id)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tests.checker.little_log import Story
+from tests.checker.little_log import Case
 
-Spoil: TypeAlias = Callable[[Story, random.Random], Story]
+Spoil: TypeAlias = Callable[[Case, random.Random], Case]
 
 
 class NothingToSpoil(Exception):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from tests.checker.little_log import COMPACTED_TP, Story
+from tests.checker.little_log import COMPACTED_TP, Case
 from tests.checker.mutations.mutation import NothingToSpoil
 from tidelog.history.events import Event
 from tidelog.history.operations import Read
@@ -18,7 +18,7 @@ E = TypeVar("E")
 
 
 def all_of(
-    story: Story, kind: type[E], fits: Callable[[E], bool] = lambda _: True, tp: TopicPartition | None = None
+    case: Case, kind: type[E], fits: Callable[[E], bool] = lambda _: True, tp: TopicPartition | None = None
 ) -> list[tuple[int, str, E]]:
     """Return (index, source, event) of this partition, or of all partitions without compaction."""
 
@@ -28,35 +28,35 @@ def all_of(
 
     return [
         (place, name, event)
-        for place, (name, event) in enumerate(story.told)
+        for place, (name, event) in enumerate(case.entries)
         if isinstance(event, kind) and is_there(event) and fits(event)
     ]
 
 
 def one_of(
-    story: Story, rng: random.Random, kind: type[E], fits: Callable[[E], bool] = lambda _: True
+    case: Case, rng: random.Random, kind: type[E], fits: Callable[[E], bool] = lambda _: True
 ) -> tuple[int, str, E]:
-    found = all_of(story, kind, fits)
+    found = all_of(case, kind, fits)
     if not found:
         raise NothingToSpoil
     return rng.choice(found)
 
 
-def put(story: Story, place: int, *told: tuple[str, Event], instead: bool = True) -> Story:
-    return replace(story, told=[*story.told[:place], *told, *story.told[place + instead :]])
+def put(case: Case, place: int, *entries: tuple[str, Event], instead: bool = True) -> Case:
+    return replace(case, entries=[*case.entries[:place], *entries, *case.entries[place + instead :]])
 
 
-def behind(story: Story, name: str, event: Event) -> Story:
-    return replace(story, told=[*story.told, (name, event)])
+def behind(case: Case, name: str, event: Event) -> Case:
+    return replace(case, entries=[*case.entries, (name, event)])
 
 
-def end(story: Story) -> int:
-    return max(getattr(event, "t1", 0) for _, event in story.told)
+def end(case: Case) -> int:
+    return max(getattr(event, "t1", 0) for _, event in case.entries)
 
 
-def logs(story: Story, change: Callable[[FinalLog], FinalLog], tp: TopicPartition) -> Story:
-    changed = {**story.ending.logs, tp: [change(log) for log in story.ending.logs[tp]]}
-    return replace(story, ending=replace(story.ending, logs=changed))
+def logs(case: Case, change: Callable[[FinalLog], FinalLog], tp: TopicPartition) -> Case:
+    changed = {**case.ending.logs, tp: [change(log) for log in case.ending.logs[tp]]}
+    return replace(case, ending=replace(case.ending, logs=changed))
 
 
 def cut(log: FinalLog, leo: int) -> FinalLog:

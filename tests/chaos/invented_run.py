@@ -41,7 +41,7 @@ def at(seconds: float) -> int:
 
 
 @dataclass
-class ToldRun:
+class InventedRun:
     """Three brokers, some partitions and one client; every fault removes its partitions' leader for a second."""
 
     seconds: int = 60
@@ -117,5 +117,5 @@ def verdict(**broken: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return a verdict in which only the given invariants are violated, by these findings."""
     keys = [f"I{number}" for number in range(1, 23)]
     rows = [Row(key, key, 1000 * index + 1, len(broken.get(key, ()))) for index, key in enumerate(keys)]
-    findings = [{"invariant": key, **finding} for key, told in broken.items() for finding in told]
+    findings = [{"invariant": key, **finding} for key, found in broken.items() for finding in found]
     return Verdict(rows, []).to_json() | {"findings": findings}
