@@ -64,7 +64,7 @@ def test_gap_lasts_from_the_fault_to_the_next_acknowledgement(tmp_path: Path) ->
 def test_partition_is_served_once_it_acknowledged_a_record() -> None:
     idle = TopicPartition("t", 1)
     activity = Activity([TP, idle])
-    assert activity.is_served(5), "nobody has asked for anything"
+    assert activity.is_served(5), "no client has produced"
     activity.take("client", "p", ProduceInvoked(TP, [1], [5], [1]))
     assert not activity.is_served(0), "nothing was ever acknowledged"
     activity.take("client", "p", ProduceOk(TP, [1], [0], [7]))

@@ -18,14 +18,14 @@ from verify.chaos.runner import LEAST_RATE, Reporter
 from verify.chaos.scenarios import SCENARIOS
 from verify.chaos.targets.process_target import Cluster
 
-NOBODY = "127.0.0.1:1"
+NO_BROKER = "127.0.0.1:1"
 
 
 @dataclass
 class Quiet:
     """A cluster that receives no requests."""
 
-    bootstrap_servers: str = NOBODY
+    bootstrap_servers: str = NO_BROKER
     tps: Sequence[TopicPartition] = ()
     broker_ids: Sequence[int] = ()
     brokers: Sequence[object] = ()

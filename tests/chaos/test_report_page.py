@@ -26,7 +26,7 @@ from verify.checker.verdict import Row, Verdict
 STORY = Path(__file__).parent / "report_story.txt"
 EVIL = "</script><img src=x onerror=alert(1)>\"'&"
 KILLED = Injection("F1", "leader killed", Outcome.BIT, "", "SIGKILL to broker 1", 1, 2, 3)
-VOID = Injection("F7", "leader paused", Outcome.VOID, "nobody noticed", "", 1, None, 3)
+VOID = Injection("F7", "leader paused", Outcome.VOID, "no effect", "", 1, None, 3)
 SKIPPED = Injection("F19", "leader cut off", Outcome.SKIPPED, "needs root")
 TP = TopicPartition("t", 0)
 
@@ -72,7 +72,7 @@ def invented_run(**changed: object) -> InventedRun:
     }
     faults = [
         fault_line("F1", "leader killed", 5, 8, what="SIGKILL to broker 2", longest_gap_ms=1030.0, most_gap_ms=2500),
-        fault_line("F7", "leader paused", 12, 14, t_bit=None, outcome="void", why="nobody noticed"),
+        fault_line("F7", "leader paused", 12, 14, t_bit=None, outcome="void", why="no effect"),
         fault_line("F19", "leader cut off", 0, 0, t_inject=None, t_bit=None, t_heal=None, outcome="skipped"),
     ]
     run = InventedRun(seconds=20, partitions=2, rate=20, faults=faults, verdict=verdict(I1=[finding]))

@@ -46,7 +46,7 @@ class Cluster:
 
     async def view(self) -> View:
         if not self.visible:
-            raise LocalError("nobody answers")
+            raise LocalError("no server answers")
         return View(now_ns(), {TP: PartitionView(1, self.epoch, self.isr, 1)})
 
     def lacks(self, need: Need) -> str | None:
@@ -119,7 +119,7 @@ class Run:
     async def _spread(self) -> None:
         self.spread_at.append(now_ns())
         if not self.cluster.visible:
-            raise LocalError("nobody answers")
+            raise LocalError("no server answers")
 
     async def _read(self) -> None:
         """Record the acknowledged records since the last call, at the current rate."""
@@ -227,7 +227,7 @@ async def test_fault_is_void_if_the_cluster_cannot_be_observed(tmp_path: Path) -
     (injection,) = await Run(tmp_path, cluster, fault).go("F1")
     assert (injection.outcome, injection.why) == (
         Outcome.VOID,
-        "cannot observe the cluster before the fault: nobody answers",
+        "cannot observe the cluster before the fault: no server answers",
     )
     assert fault.calls == []
 

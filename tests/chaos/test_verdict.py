@@ -19,7 +19,7 @@ def judged(**differing: tuple[int, int]) -> Verdict:
 
 ALL_SEEN = judged()
 BIT = Injection("F1", "leader killed", Outcome.BIT, "epoch 1 → 2", t_inject=1)
-VOID = Injection("F1", "leader killed", Outcome.VOID, "nobody noticed", t_inject=1)
+VOID = Injection("F1", "leader killed", Outcome.VOID, "no effect", t_inject=1)
 TOO_QUIET = Injection("F2", "follower killed", Outcome.VOID, "only 3 records acknowledged in the second before it")
 SKIPPED = Injection("F19", "leader cut off", Outcome.SKIPPED, "needs root")
 

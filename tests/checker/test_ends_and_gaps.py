@@ -241,7 +241,7 @@ def test_request_that_gives_up_waits_until_then(end: type[ProduceUnknown | Produ
         assert len(found("I19", [*taken, *later], window(most_gap_ns=79))) == 1
         assert not found("I19", [*taken, *later], window(most_gap_ns=80))
     (gap,) = found("I19", [*taken, *produced((170, 260), first=10)], window(most_gap_ns=159))
-    assert gap.t == 260, "somebody asked before the first one gave up"
+    assert gap.t == 260, "the second record was sent before the first one gave up"
 
 
 def test_request_without_an_end_from_before_the_fault_does_not_wait() -> None:

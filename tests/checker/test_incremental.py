@@ -143,7 +143,7 @@ def test_register_without_a_lower_commit_must_not_decrease() -> None:
 @pytest.mark.parametrize(
     ("read", "idempotent", "observed"),
     [
-        pytest.param(None, True, {"I2": 0, "I3": 3, "I6": 2}, id="nobody looked"),
+        pytest.param(None, True, {"I2": 0, "I3": 3, "I6": 2}, id="no read"),
         pytest.param([0, 1], True, {"I2": 2, "I3": 3, "I6": 2}, id="two of three were read"),
         pytest.param([2, 1], True, {"I2": 2, "I3": 3, "I6": 2}, id="in no order"),
         pytest.param([0, 1], False, {"I2": 2, "I3": 0, "I6": 0}, id="of a producer that promises neither"),
@@ -168,7 +168,7 @@ def test_commit_without_a_fetch_is_not_an_observation() -> None:
 
     commit, owns = CommitOk("g", TP, 5, 1, 2), Assigned("g", "m", 1, [TP], 1)
     assert observations(owns, commit) == 0
-    assert observations(CommittedOk("g", TP, -1, 3, 4)) == 0, "nobody had committed anything"
+    assert observations(CommittedOk("g", TP, -1, 3, 4)) == 0, "no client had committed anything"
     assert observations(commit, CommittedOk("g", TP, -1, 1, 4)) == 0, "nor when it was asked for"
     assert observations(commit, CommittedOk("g", TP, 5, 1, 4), CommittedOk("g", TP, 5, 3, 4)) == 2
 

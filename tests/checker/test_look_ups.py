@@ -45,8 +45,8 @@ def verdict(target: int, asked_at: float, answered_at: float, found: tuple[int, 
         pytest.param(500, 11.5, 12, (5, 500, None), id="superseded, and compaction has been"),
         pytest.param(100, 20, 21, (0, 100, 0), id="a trim is under way, and has not been"),
         pytest.param(100, 20, 21, (1, 300, 0), id="a trim is under way, and has been"),
-        pytest.param(100, 40, 41, (1, 300, 0), id="a trim that nobody confirmed has not been"),
-        pytest.param(100, 40, 41, (2, 200, 0), id="a trim that nobody confirmed has been"),
+        pytest.param(100, 40, 41, (1, 300, 0), id="a trim without an answer has not been"),
+        pytest.param(100, 40, 41, (2, 200, 0), id="a trim without an answer has been"),
     ],
 )
 def test_possible_answers_of_the_log_are_right(

@@ -163,7 +163,7 @@ def test_bit_flips_in_a_closed_segment_only_and_is_repaired() -> None:
     aside = ROOT / "orders-0.0123-stray"
     disk.content.make_directory(aside)
     for offset in (0, 7):
-        disk.content.replace(aside / f"{offset:020}.log", b"what nobody reads again")
+        disk.content.replace(aside / f"{offset:020}.log", b"unused bytes")
     assert disk.flip_closed(Random(1)) is None, "none is closed yet that anybody reads"
     append(log, *range(1, 100))
     logs = sorted(path for path in disk.content.paths() if path.suffix == ".log" and path.parent != aside)

@@ -16,7 +16,7 @@ from verify.simulation.cluster.durability_model import DurabilityModel
 from verify.simulation.disks.page_cache import KEPT
 
 TP = TopicPartition("orders", 0)
-DICE = Random(1)
+RNG = Random(1)
 
 
 @dataclass
@@ -70,7 +70,7 @@ class World:
         return bool(elections)
 
     def may_lose(self, broker_id: int) -> bool:
-        return self.durability.fate(broker_id, DICE) is not KEPT
+        return self.durability.fate(broker_id, RNG) is not KEPT
 
 
 def test_all_replicas_but_one_may_lose_unsynced_records() -> None:
@@ -162,7 +162,7 @@ def test_member_that_may_become_the_last_keeps_everything() -> None:
     stage.durability.proposed(Set(znodes.state_path(TP), stage.state(1), version))
     assert not stage.may_lose(1), "its leader has taken 3 out, though ZooKeeper has not heard of it"
     stage.isr_is(1, 3, 2)
-    assert stage.may_lose(1), "somebody else was faster, so it will be refused"
+    assert stage.may_lose(1), "another write was faster, so this one will be refused"
 
 
 def test_leader_from_outside_the_isr_is_unclean() -> None:

@@ -43,7 +43,7 @@ _CALLS = (
 
 async def never(*_: object, **__: object) -> NoReturn:
     await asyncio.get_running_loop().create_future()
-    raise AssertionError("nobody ends it")
+    raise AssertionError("the operation never ends")
 
 
 @pytest.mark.parametrize("kind", _WAITING)

@@ -44,6 +44,6 @@ async def test_each_fault_bites_and_is_undone(act: str, tmp_path: Path) -> None:
                     _, bit = await on.suffer(fault)
                 if bit is None:
                     silent.append(f"{row} {fault.name}")
-    assert not silent, f"nobody noticed {silent}"
+    assert not silent, f"no effect of {silent}"
     if lacking:
         pytest.skip("; ".join(lacking))

@@ -84,7 +84,7 @@ async def test_on_and_off_resets_are_healed_at_any_time(tenths: int, monkeypatch
     await fault.heal()
     assert firewall.rules == []
     await asyncio.sleep(10)
-    assert firewall.rules == [], "nobody makes any after that"
+    assert firewall.rules == [], "no rule is made after the healing"
 
 
 @on_virtual_time

@@ -34,7 +34,7 @@ def test_first_leader_of_a_later_epoch_ends_the_wait() -> None:
     ]
     assert recovery_bounds.led_late(evidence_of(*before_and_after), [T0], 0, 1_000) is not None
     assert recovery_bounds.led_late(evidence_of(*before_and_after), [T0], 0, 2_000) is None
-    assert recovery_bounds.led_late(evidence_of(), [T0], 0, 1) is None, "where nobody keeps a history nothing is known"
+    assert recovery_bounds.led_late(evidence_of(), [T0], 0, 1) is None, "without histories nothing is known"
 
 
 def sessions(*states: tuple[float, str]) -> Sequence[BrokerEvent]:
