@@ -52,7 +52,7 @@ def test_documented_settings_of_three_machines_are_valid_and_agree(
     settings = BrokerSettings.load(*settings_files(tmp_path))
     assert [str(listener.advertised) for listener in settings.listener_endpoints] == ["host-1:9600", "host-1:9601"]
     assert "broker_id" not in tomllib.loads((tmp_path / "cluster.toml").read_text())
-    ticks = re.search(r"`tickTime` lies between ([\d,]+) and ([\d,]+) ms", MACHINES)
+    ticks = re.search(r"`tickTime` must be between ([\d,]+) and ([\d,]+) ms", MACHINES)
     assert ticks is not None
     least, most = (int(number.replace(",", "")) for number in ticks.groups())
     assert (least * 20, most * 2) == (settings.zookeeper_session_timeout_ms,) * 2
@@ -102,7 +102,7 @@ def test_every_option_of_up_stands_there_and_what_it_decides_itself() -> None:
     text = section("Settings of `tidelog up`")
     options = {option for param in up.params for option in param.opts}
     assert set(re.findall(r"^\| `(--[\w-]+)", text, re.MULTILINE)) == options
-    refused = text.split("refused in its `--config`: ")[1].split(", which is an option")[0]
+    refused = text.split("refuses them in its `--config`: ")[1].split(", which is an option")[0]
     assert set(re.findall(r"`(\w+)`", refused)) == {*RESERVED, "zookeeper"}
 
 

@@ -9,7 +9,7 @@ from tests.operations import ROOT, section
 from verify.chaos.faults import catalogue
 from verify.chaos.report.promises import PROMISES
 from verify.checker.checker import INVARIANTS
-from verify.simulation.fault_kinds import Kind
+from verify.simulation.fault_kinds import FaultKind
 from verify.simulation.run import JUDGED
 
 SECTION = section("What stands behind the promises")
@@ -57,14 +57,14 @@ def lacking(wanted: Sequence[str]) -> str:
 def test_references_of_every_promise_exist() -> None:
     assert set(column(1)) - set(ROWS) == set()
     assert set(column(2)) - set(KEYS) == set()
-    assert set(column(3)) - set(Kind) == set()
+    assert set(column(3)) - set(FaultKind) == set()
     assert set(column(4)) - set(MUTANTS) == set()
 
 
 def test_every_fault_invariant_and_planted_bug_belongs_to_a_promise() -> None:
     assert set(ROWS) - set(column(1)) == set()
     assert set(KEYS) - set(column(2)) == set()
-    assert set(Kind) - set(column(3)) == set()
+    assert set(FaultKind) - set(column(3)) == set()
     assert {name for name, text in MUTANTS.items() if re.search(r"^Row: M\d+$", text, re.MULTILINE)} <= set(column(4))
 
 

@@ -83,7 +83,7 @@ def test_a_recycled_pid_is_left_alone() -> None:
 def test_a_taken_port_is_named_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(LocalError, match=rf"^port {port}, .* is taken: .*$"):
+        with pytest.raises(LocalError, match=rf"^port {port} of ZooKeeper is in use: .*$"):
             EmbeddedZooKeeper(tmp_path, port).start()
 
 
