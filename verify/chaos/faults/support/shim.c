@@ -1,8 +1,8 @@
-/* System calls of a broker that fail, are slow or lie when they are told to: by a page that is shared with whoever
- * gives the orders (TIDELOG_SHIM_PAGE names its file). Without an order every call does what it always does.
+/* Make system calls of a broker fail, be slow or return a wrong time. The orders are in a page of shared memory
+ * (TIDELOG_SHIM_PAGE names its file). Without an order every call behaves as usual.
  *
- * Only segments and their indexes are meant: files whose names begin with twenty digits and a dot. The fields of the
- * page are named in shim.py, in this order.
+ * The orders affect only segments and their indexes: files whose names begin with twenty digits and a dot. shim.py
+ * names the fields of the page in the same order.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -49,7 +49,7 @@ static void rest(int64_t microseconds) {
     while (nanosleep(&left, &left) && errno == EINTR) {}
 }
 
-/* Whether it is a segment, or with `only_log` a segment's records. */
+/* Return whether the file is a segment or (without `only_log`) one of its indexes. */
 static int meant(int fd, int only_log) {
     char link[64], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -63,7 +63,7 @@ static int meant(int fd, int only_log) {
 
 static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
 
-/* Some bytes of a write, and then the end of the process. */
+/* Write some of the bytes, and then end the process. */
 static void tear(int fd, const struct iovec *parts, int count, off_t position, int64_t bytes) {
     int64_t left = bytes;
     if (!real_pwrite) real_pwrite = dlsym(RTLD_NEXT, "pwrite");
@@ -78,7 +78,7 @@ static void tear(int fd, const struct iovec *parts, int count, off_t position, i
     for (;;) pause();
 }
 
-/* Whether the write fails, with errno set. */
+/* Return whether the write fails, with errno set. */
 static int judge_write(int fd, const struct iovec *parts, int count, off_t position) {
     struct page *told = orders();
     if (!told->write_errno && !told->write_delay_us && !told->tear_after) return 0;
