@@ -49,10 +49,12 @@ class Producer:
     timestamp          ms, the largest of the last batch or marker
     coordinator_epoch  of the last marker, as read from a snapshot; −1: none
     transaction_start  first offset of the open transaction; −1: none
+    marker             (offset, timestamp) of the last marker in the log; (−1, −1): none, or the state comes from a
+                       snapshot, whose last batch has the producer's timestamp
     idle_since_ms      when `expire` first found no new batch of it; None if it has appended since the last call
     """
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "idle_since_ms", "timestamp", "transaction_start")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "idle_since_ms", "marker", "timestamp", "transaction_start")
 
     def __init__(
         self,
@@ -67,6 +69,7 @@ class Producer:
         self.timestamp = timestamp
         self.coordinator_epoch = coordinator_epoch
         self.transaction_start = transaction_start
+        self.marker = (-1, NO_TIMESTAMP)
         self.idle_since_ms: int | None = None
 
     def begin_epoch(self, epoch: int) -> None:
@@ -141,6 +144,7 @@ class ProducerState:
         producer.timestamp = header.max_timestamp
         producer.idle_since_ms = None
         if header.is_control:
+            producer.marker = (base_offset + delta, header.max_timestamp)
             producer.transaction_start = NONE
             return
         if header.is_transactional and producer.transaction_start == NONE:
@@ -163,7 +167,9 @@ class ProducerState:
                 batches.pop()
             if not batches:
                 return False
-            producer.timestamp = batches[-1].timestamp
+            marker_offset, marker_timestamp = producer.marker
+            is_marker_last = marker_offset > batches[-1].last_offset
+            producer.timestamp = marker_timestamp if is_marker_last else batches[-1].timestamp
         return True
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:

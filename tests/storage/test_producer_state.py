@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from storage.files import File
@@ -382,6 +382,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=40))
+@example([("append", 7, 0, "plain"), ("append", 7, 0, "marker"), ("append", 7, 0, "plain"), ("truncate", 1)])
 def test_truncation_leaves_the_producers_that_a_rebuild_finds(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[object, ...]]
 ) -> None:
