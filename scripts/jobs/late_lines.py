@@ -19,7 +19,7 @@ Offsets = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class BatchWithLateLines:
-    """What a micro-batch read, the watermark (ms) that it applied, and the groups that Spark dropped."""
+    """A micro-batch: its offsets, the watermark (ms) that it applied, and the groups that Spark dropped."""
 
     batch: int
     start: Offsets

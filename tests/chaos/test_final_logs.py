@@ -21,7 +21,7 @@ async def test_final_log_has_id_timestamp_and_epoch_of_every_record() -> None:
     ids = [make_id(1, sequence) for sequence in range(6)]
     put(full, *(payload(each, 40) for each in ids[:2]), at_ms=7)
     full.elect(2)
-    put(full, *(payload(each, 40) for each in ids[2:]), b"nobody's", at_ms=9)
+    put(full, *(payload(each, 40) for each in ids[2:]), b"foreign", at_ms=9)
     async with a_consumer(cluster, auto_offset_reset="none") as consumer:
         logs = await read_leaders(consumer, TPS)
     assert [(log.broker, log.tp, log.log_start, log.leo) for log in logs] == [

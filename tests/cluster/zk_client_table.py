@@ -252,7 +252,7 @@ async def former_process_becomes_controller(stage: Stage) -> None:
         assert await stage.other.try_become_controller(3, lease) is not None
 
 
-async def oust_and_resign(stage: Stage) -> None:
+async def replace_and_resign(stage: Stage) -> None:
     await stage.depose()
     await stage.other.resign_controller(await stage.other.read_controller())
 
@@ -591,7 +591,7 @@ WRITES = [
         request_lost=not_done(None),
         answer_lost=done(own_seat),
         changed=Cell(Stage.depose, not_done(None)),
-        anew=Cell(oust_and_resign, not_done(None)),
+        anew=Cell(replace_and_resign, not_done(None)),
         deposed=Cell(Stage.depose, not_done(None)),
         expired=expired(not_done(None)),
         vanished="there is no controller",
@@ -607,7 +607,7 @@ WRITES = [
         request_lost=not_done(None),
         answer_lost=done(own_seat),
         changed=Cell(former_process_becomes_controller, not_done(None)),
-        anew=Cell(oust_and_resign, not_done(None)),
+        anew=Cell(replace_and_resign, not_done(None)),
         deposed=Cell(Stage.depose, not_done(None)),
         expired=expired(not_done(None)),
         vanished="there is no controller",
@@ -622,7 +622,7 @@ WRITES = [
         request_lost=not_done(None),
         answer_lost=done(own_seat),
         changed=Cell(Stage.depose, not_done(None)),
-        anew=Cell(oust_and_resign, not_done(None)),
+        anew=Cell(replace_and_resign, not_done(None)),
         deposed=Cell(Stage.depose, not_done(None)),
         expired=expired(not_done(None)),
         vanished=Cell(lambda stage: stage.delete(znodes.CONTROLLER), not_done(None)),
@@ -636,7 +636,7 @@ WRITES = [
         request_lost=UNKNOWN_AND_NOT_DONE,
         answer_lost=UNKNOWN_AND_DONE,
         changed=Cell(Stage.depose, not_done()),
-        anew=Cell(oust_and_resign, not_done()),
+        anew=Cell(replace_and_resign, not_done()),
         deposed=Cell(Stage.depose, not_done()),
         expired=expired(UNKNOWN_AND_NOT_DONE),
         vanished=Cell(lambda stage: stage.delete(znodes.CONTROLLER), not_done()),

@@ -42,9 +42,9 @@ def test_broker_histories_show_a_failed_leader_and_its_successor(tmp_path: Path)
 
     leads = sorted((each.epoch, who) for who, all_ in told.items() for each in of(all_, broker_events.BecomeLeader, tp))
     assert all(one < other for (one, _), (other, _) in pairwise(leads)), "each epoch has one leader"
-    (_, first), (epoch, heir), *_ = leads
-    assert first == victim != heir
-    acknowledged = [each for each in of(told[heir], broker_events.Ack, tp) if each.epoch == epoch]
+    (_, first), (epoch, successor), *_ = leads
+    assert first == victim != successor
+    acknowledged = [each for each in of(told[successor], broker_events.Ack, tp) if each.epoch == epoch]
     assert acknowledged[-1].last == after
     for ack in acknowledged:
         assert len(ack.isr) >= ack.min_isr == 2

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NOBODY = 65534
+UNPRIVILEGED = 65534
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def anybodys_directory() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="tidelog wheel ") as name:
         path = Path(name)
         if os.getuid() == 0:
-            os.chown(path, NOBODY, NOBODY)
+            os.chown(path, UNPRIVILEGED, UNPRIVILEGED)
         yield path
 
 
@@ -30,7 +30,7 @@ def anybodys_directory() -> Iterator[Path]:
 @pytest.mark.timeout(600)
 def test_wheel_runs_a_cluster_for_an_unprivileged_user(anybodys_directory: Path) -> None:
     place = anybodys_directory
-    not_root = NOBODY if os.getuid() == 0 else None
+    not_root = UNPRIVILEGED if os.getuid() == 0 else None
     environment = {"PATH": os.environ["PATH"], "HOME": str(place), "TIDELOG_HOME": str(place / "home")}
     environment["LD_LIBRARY_PATH"] = str(place / "python/lib")  # a Python that was built shared and then moved
     environment |= {name: value for name, value in os.environ.items() if name.startswith("PIP_")}

@@ -50,7 +50,7 @@ class PartitionLag:
 
     @property
     def standing(self) -> Standing | None:
-        """What is unusual about the committed offset; None if it is within the log or at its end."""
+        """Return why the committed offset is no position in the log; None if it is within the log or at its end."""
         if self.committed_offset is None:
             return Standing.NOTHING_COMMITTED
         if self.log_start_offset is not None and self.committed_offset < self.log_start_offset:

@@ -103,7 +103,7 @@ class ClusterUnderTest:
 
 
 class BenchEnvironment:
-    """What all benchmarks of a run share.
+    """Holds the settings and the clusters that all benchmarks of a run share.
 
     seconds      how long a benchmark of a rate produces
     say          shows progress

@@ -21,7 +21,7 @@ _TIMEOUT_S = 3600
 
 
 class Reading(NamedTuple):
-    """What the tool read, counted by kind of file (and "records"). `complaints` is empty if everything is right."""
+    """Counts of what the tool read, by kind of file (and "records"). `complaints` is empty if everything is right."""
 
     counts: Counter[str]
     complaints: list[str]

@@ -42,7 +42,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a search found.
+    """The result of a search for a planted bug.
 
     said      the test or the verdict that shows the bug; "" if the search found nothing
     seconds   CPU time for tests and the simulator, wall-clock time for chaos

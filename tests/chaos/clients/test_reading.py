@@ -102,7 +102,7 @@ async def test_skipped_record_is_a_gap_in_the_session(batches: bool, monkeypatch
 async def test_damaged_value_is_recorded_as_damaged() -> None:
     stage = World(LoadTopic("orders", 1))
     good = make_id(1, 1)
-    put(stage.cluster.partitions["orders"][0], payload(good, 50), b"nobody's", payload(good, 50)[:-1])
+    put(stage.cluster.partitions["orders"][0], payload(good, 50), b"foreign", payload(good, 50)[:-1])
     async with stage.running(TailReader(stage.context, "tail", batches=True)):
         await until(lambda: len(stage.ids(Read)) == 3)
     assert stage.ids(Read) == [good, DAMAGED, DAMAGED]

@@ -55,7 +55,7 @@ class Timeline(Background):
         super().__init__("timeline")
         self.sent: dict[TopicPartition, list[Sent]] = {tp: [] for tp in tps}
         self._servers = bootstrap_servers
-        self._dice = random.Random(seed)
+        self._rng = random.Random(seed)
         self._producer = Producer(bootstrap_servers, client_id="timeline")
 
     def fill(self, count: int) -> None:
@@ -81,16 +81,16 @@ class Timeline(Background):
                 each.future.get(120)
 
     def _send(self, producer: Producer, tp: TopicPartition) -> None:
-        dice, number = self._dice, len(self.sent[tp])
+        rng, number = self._rng, len(self.sent[tp])
         now_ms = START_MS + number * _STEP_MS
-        kind = dice.random()
+        kind = rng.random()
         if kind < 0.2:  # later than all before it
             timestamp = now_ms + 1500 + number % 7
         elif kind < 0.22:  # far from the others
-            timestamp = dice.choice([1, START_MS - 7 * _DAY_MS, now_ms + 20_000])
+            timestamp = rng.choice([1, START_MS - 7 * _DAY_MS, now_ms + 20_000])
         else:
-            timestamp = (now_ms + dice.randrange(-2500, 1500)) // 20 * 20
-        key = b"hot %d" % dice.randrange(_HOT_KEYS) if dice.random() < 0.35 else b"%d" % number
+            timestamp = (now_ms + rng.randrange(-2500, 1500)) // 20 * 20
+        key = b"hot %d" % rng.randrange(_HOT_KEYS) if rng.random() < 0.35 else b"%d" % number
         sent_at = time.monotonic()
         future = producer.send(tp.topic, b"%d" % number, partition=tp.partition, key=key, timestamp_ms=timestamp)
         self.sent[tp].append(Sent(key, timestamp, future, sent_at))
@@ -138,21 +138,21 @@ class Targets:
 
     def __init__(self, timeline: Timeline, seed: int) -> None:
         self._timeline = timeline
-        self._dice = random.Random(seed)
+        self._rng = random.Random(seed)
 
     def of(self, tp: TopicPartition) -> int:
-        dice, sent = self._dice, self._timeline.sent[tp]
-        count, kind = len(sent), dice.random()
+        rng, sent = self._rng, self._timeline.sent[tp]
+        count, kind = len(sent), rng.random()
         if kind < 0.4:  # the last acknowledged record; if its time is the latest, only it can be the answer
             recent = (sent[slot] for slot in range(count - 1, max(count - 40, -1), -1))
             known = [each for each in recent if each.acknowledged_at < inf]
             if known:
                 return max(known[:8], key=lambda each: each.timestamp).timestamp
         if kind < 0.75:
-            return sent[dice.randrange(count)].timestamp + dice.choice([0, 0, 1, -1])
+            return sent[rng.randrange(count)].timestamp + rng.choice([0, 0, 1, -1])
         if kind < 0.9:
-            return dice.randrange(START_MS - 5000, START_MS + count * _STEP_MS + 3000)
-        return dice.choice([0, START_MS + count * _STEP_MS + _DAY_MS])
+            return rng.randrange(START_MS - 5000, START_MS + count * _STEP_MS + 3000)
+        return rng.choice([0, START_MS + count * _STEP_MS + _DAY_MS])
 
 
 class Inquirer(Background):
@@ -163,13 +163,13 @@ class Inquirer(Background):
         self.asked: list[Asked] = []
         self._timeline = timeline
         self._targets = Targets(timeline, seed)
-        self._dice = random.Random(seed)
+        self._rng = random.Random(seed)
         self._pause_s = pause_s
         self._consumer = Consumer(bootstrap_servers, client_id="inquirer")
 
     def once(self) -> None:
         tps = list(self._timeline.sent)
-        chosen = tps if self._dice.random() < 0.2 else [self._dice.choice(tps)]
+        chosen = tps if self._rng.random() < 0.2 else [self._rng.choice(tps)]
         targets = {tp: self._targets.of(tp) for tp in chosen}
         asked_at = time.monotonic()
         try:

@@ -36,8 +36,8 @@ _KEEPS_ALL_FROM_HEARING = frozenset({FaultKind.ZOOKEEPER_STOP, FaultKind.ZOOKEEP
 _STRANGE = encode_batch(
     [
         (EPOCH_MS, b"\x00\x09of a later version", b"value", ()),
-        (EPOCH_MS, encode_key(CommitKey("nobody", "orders", 0)), b"\x00\x63of a later version", ()),
-        (EPOCH_MS, None, b"nobody's", ()),
+        (EPOCH_MS, encode_key(CommitKey("unknown", "orders", 0)), b"\x00\x63of a later version", ()),
+        (EPOCH_MS, None, b"unreadable", ()),
     ]
 )
 
