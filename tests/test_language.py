@@ -37,7 +37,7 @@ MOST_UNNAMED = 9
 LONGEST_TEST_NAME = 70
 
 #: Commits before this one have other subjects.
-FIRST_COMMIT_WITH_RULES = "d1f510f4"
+FIRST_COMMIT_WITH_RULES = "e660736"
 SUBJECT = re.compile(r"[a-z0-9][a-z0-9 ,_-]*: \S")
 LONGEST_SUBJECT = 72
 
