@@ -159,9 +159,10 @@ def choose_recovery_leader(
     """Choose a leader for a partition without one, when none of its live ISR members is trusted.
 
     candidates   the ISR, and the eligible leader replicas, which may have what the ISR has lost. An eligible replica is
-                 electable only if its log contains the best remaining ISR log. Another one may have records of its own
-                 in a later epoch than the records that were acknowledged after it left. If every ISR member reports a
-                 loss, no replica is electable, because all logs may lack what is lost
+                 electable only if its log contains the best remaining ISR log: an eligible replica whose log does not
+                 contain it may end in a later epoch and still lack records that were acknowledged after it left the
+                 ISR. If every ISR member reports a loss, no replica is electable, because all logs may lack what is
+                 lost
     overdue      the controller has waited long enough for absent candidates; `poll.overdue` says so of those that do
                  not answer
     """

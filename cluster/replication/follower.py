@@ -75,7 +75,8 @@ def decide_truncation(log: EpochView, answered_epoch: int, answered_end: int) ->
     """Return the truncation that the leader's answer about our last epoch requires, or None if it tells nothing.
 
     A. The leader knows no epoch that old. Truncation would be a guess, so the follower asks again later.
-    B. All of my epochs are younger than the answered one, so that the leader differs wherever I have a record.
+    B. All of my epochs are larger than the answered one, so that every record of mine differs from the leader's:
+       truncate to the start of my log.
     C. I do not have the answered epoch: truncate to the end of my largest epoch below it, and ask for that one.
     D. Both logs have the epoch: they diverge at the smaller of its two end offsets.
     """

@@ -6,12 +6,13 @@ requests, writes a proposed ISR to ZooKeeper, and reports the outcome.
 The rules (KIP-101, KIP-320, KIP-903, KAFKA-2729):
 1. The high watermark advances only by acknowledgements in the leader's own epoch. A new epoch forgets what a follower
    fetched in an earlier one.
-2. The high watermark is the least log end offset over the *maximal* ISR, which is the confirmed and the proposed ISR
-   together. If acknowledgements wait for the disk, this broker counts itself only up to its flushed offset; so does
-   each follower, which fetches no further. `min.insync.replicas` counts the smaller of the two ISRs. So both outcomes
-   of the compare-and-set are safe.
-3. Shrinking is always safe. A follower joins when its live registration has reported a log end offset at or above
-   the high watermark and the start of this epoch. The compare-and-set must be accepted as well.
+2. The high watermark is at most the least log end offset over the *maximal* ISR, which is the confirmed and the
+   proposed ISR together, and `min.insync.replicas` counts the smaller of the two. Both outcomes of the compare-and-set
+   are therefore safe. The high watermark also waits for live followers that are caught up and about to join. If
+   acknowledgements wait for the disk, a broker counts itself only up to its flushed offset, and a follower fetches
+   from there, because its fetch offset is its acknowledgement.
+3. Shrinking is always safe. A follower joins when its live registration has fetched within `max_lag_ms`, from an offset
+   at or above the high watermark and the start of this epoch. The compare-and-set must be accepted as well.
 4. Below `min.insync.replicas` the high watermark does not advance. A record with too few copies is neither
    acknowledged to acks=all nor visible to consumers (KAFKA-15583).
 5. There is one proposal at a time. After a conflict, the leader adopts the state found if that state is about this
@@ -459,6 +460,7 @@ class Partition:
     # --- rules -----------------------------------------------------------------------------------------------
 
     def _advance_high_watermark(self, log_end_offset: int, now_ms: int) -> bool:
+        """Raise the high watermark as far as rules 2 and 4 allow. Return whether it rose."""
         if self.role is not Role.LEADER or not self.is_at_least_min_isr:
             return False
         maximal_isr = self.maximal_isr
@@ -486,6 +488,7 @@ class Partition:
         return known.log_end_offset != UNKNOWN_OFFSET and registered is not None and registered == known.broker_epoch
 
     def _propose_expansion(self, replica: int, now_ms: int) -> IsrProposal | None:
+        """Propose the ISR with this follower if rule 3 lets it join and no other proposal is pending."""
         if self.pending is not None or self.role is not Role.LEADER or replica in self.isr:
             return None
         known = self.followers[replica]

@@ -388,6 +388,6 @@ class ReplicaManager:
         self.epoch_ended(replica)
 
     def epoch_ended(self, replica: Replica) -> None:
-        """Complete the requests that wait for the old leader epoch, and report the new role."""
+        """Report the new role to the callback, then complete the fetches that wait for the old leader epoch."""
         self.role_changed(replica)
         self.purgatories.epoch_ended(replica.topic_partition)

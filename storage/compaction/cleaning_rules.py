@@ -112,7 +112,8 @@ def _waits_too_long(segment: SealedSegment, config: LogConfig, now_ms: int) -> b
 def grouped(segments: Sequence[SealedSegment], config: LogConfig) -> list[tuple[SealedSegment, ...]]:
     """Group neighbours that become one segment, within segment.bytes, segment.index.bytes and the range of an index.
 
-    Their sizes before the cleaning count. Without groups, every round would leave smaller segments.
+    The limits apply to the sizes that the segments had before the cleaning. Without groups, every round would leave
+    smaller segments.
     """
     groups: list[list[SealedSegment]] = []
     for segment in segments:

@@ -3,8 +3,9 @@
 Timestamps of records need not increase. The answer depends on the order of offsets, so a bisection over the records
 would be wrong. The running maximum in the time index does increase (`storage.segments.time_index` states the two facts
 that this module relies on). It leads to within one index interval of the first batch that may hold the answer. From
-there on, headers are read, and the one batch that qualifies is decoded. Batches over which the maximum did not rise are
-read once too, because only the log can show whether index entries are missing there.
+there on, headers are read, and the one batch that qualifies is decoded. An index entry
+is written only when the maximum rises, so that a stretch without entries may also be one whose entries are missing. The
+headers of such a stretch are read once, because only the log can tell.
 """
 
 from __future__ import annotations

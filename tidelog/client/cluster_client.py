@@ -346,7 +346,7 @@ class ClusterClient:
         self._result(task)
 
     async def try_refresh(self, deadline_ms: int) -> None:
-        """Refresh the metadata; ignore a failure."""
+        """Refresh the metadata; ignore that no broker answers in time. Raise ClosedError after `close`."""
         with contextlib.suppress(NoBrokersError, TimeoutError, InternalError):
             await self.refresh(deadline_ms)
 

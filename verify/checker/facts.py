@@ -175,7 +175,7 @@ class Facts:
         return facts
 
     def partition_of(self, record_id: int) -> TopicPartition | None:
-        """Return the partition to which a record was produced."""
+        """Return the partition of the produce invoked for a record, whatever its outcome; None if there was none."""
         return next((tp for tp, facts in self.partitions.items() if record_id in facts.invoked_at), None)
 
     def is_idempotent(self, record_id: int) -> bool:

@@ -13,7 +13,7 @@ from tidelog.protocol.messages import PartitionMetadata, ReplicasDescription
 class PartitionDescription:
     """One partition. Values that only its leader knows are None if the leader does not answer.
 
-    lag   number of records that each follower is behind the leader; None if it has not fetched in the leader's epoch
+    lag   offsets between each follower and the log end; None if the leader knows no fetch of it in this epoch
     """
 
     partition: int

@@ -195,7 +195,7 @@ class Accumulator:
         start: int,
         clock_ms: Callable[[], int],
     ) -> RecordRun | None:
-        """Append records with the values `values[start:]`, as many as one batch takes, and return them.
+        """Append records with the values `values[start:]`, as many as one batch takes. Return the handle of their run.
 
         At least one record is appended, or None is returned because the buffer is full. Raises the errors of `append`,
         but only for the first value: a later value that is rejected ends the run before it.
