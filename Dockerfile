@@ -4,7 +4,7 @@ FROM docker.io/library/python:3.11-slim-bookworm
 RUN useradd --system --uid 10001 --home-dir /var/lib/tidelog --create-home --shell /usr/sbin/nologin tidelog
 
 WORKDIR /usr/src/tidelog
-COPY pyproject.toml README.md pyspark_tidelog.py ./
+COPY pyproject.toml README.md LICENSE pyspark_tidelog.py ./
 COPY tidelog ./tidelog
 COPY storage ./storage
 COPY cluster ./cluster

@@ -55,7 +55,8 @@ def test_image_has_the_wheels_files_and_runs_without_root() -> None:
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
     copied = set(re.findall(r"[\w./-]+", " ".join(re.findall(r"^COPY (.*) \S+$", DOCKERFILE, re.MULTILINE))))
     let_in = set(re.findall(r"^!(.*)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE))
-    assert {*wheel, "pyproject.toml", project["project"]["readme"]} == copied == let_in
+    described = project["project"]
+    assert {*wheel, "pyproject.toml", described["readme"], *described["license-files"]} == copied == let_in
     assert "\nUSER tidelog\n" in DOCKERFILE
 
 
