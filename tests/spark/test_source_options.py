@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from tidelog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from tidelog.errors import ConfigError, LocalError
 from tidelog.model import TopicPartition
-from tidelog.spark.options import Use, parse_read, parse_write, wants_headers
+from tidelog.spark.options import CLIENT_OPTIONS, Use, parse_read, parse_write, wants_headers
 from tidelog.spark.values import Assign, AtOffsets, AtTime, AtTimes, Subscribe, SubscribePattern, duration_ms
 
 SERVERS = {"tidelog.bootstrap.servers": "a:9092,b:9093"}
@@ -23,6 +25,14 @@ def test_batch_read_defaults_to_earliest_and_latest() -> None:
 
 def test_stream_starts_at_latest_by_default() -> None:
     assert parse_read(READ, Use.STREAM_READ).starting == "latest"
+
+
+@pytest.mark.parametrize(("use", "client"), [(Use.BATCH_READ, ConsumerSettings), (Use.WRITE, ProducerSettings)])
+def test_each_client_option_is_a_setting_of_that_client(use: Use, client: type[ClientSettings]) -> None:
+    names = [name for name, (uses, _) in CLIENT_OPTIONS.items() if use in uses]
+    settings = {f"tidelog.{field.name.replace('_', '.')}" for field in fields(client)}
+    assert set(names) - settings == set()
+    assert "tidelog.bootstrap.timeout.ms" in names
 
 
 def test_kafka_bootstrap_servers_is_accepted() -> None:

@@ -68,9 +68,9 @@ _USES: dict[str, frozenset[Use]] = {
 _SPARK_OPTIONS = frozenset({"checkpointlocation", "queryname", "path"})
 
 
-_CLIENT_SETTINGS: dict[str, tuple[frozenset[Use], Callable[[str], Any]]] = {
+CLIENT_OPTIONS: dict[str, tuple[frozenset[Use], Callable[[str], Any]]] = {
     "tidelog.client.id": (frozenset(Use), str),
-    "tidelog.client.bootstrap.timeout.ms": (frozenset(Use), values.at_least(1)),
+    "tidelog.bootstrap.timeout.ms": (frozenset(Use), values.at_least(1)),
     "tidelog.request.timeout.ms": (frozenset(Use), values.at_least(1)),
     "tidelog.retry.backoff.ms": (frozenset(Use), values.at_least(1)),
     "tidelog.default.api.timeout.ms": (_READS, values.at_least(1)),
@@ -176,7 +176,7 @@ class _Given:
     def __init__(self, raw: Mapping[str, str], use: Use) -> None:
         self._raw = {name.lower(): value for name, value in raw.items()}
         self._use = use
-        uses = {name: allowed for name, (allowed, _) in _CLIENT_SETTINGS.items()} | _USES
+        uses = {name: allowed for name, (allowed, _) in CLIENT_OPTIONS.items()} | _USES
         spelling = {name.lower(): name for name in uses}
         for name in self._raw:
             if name in _SPARK_OPTIONS:
@@ -204,7 +204,7 @@ class _Given:
 
     def client_settings(self) -> dict[str, Any]:
         settings: dict[str, Any] = {}
-        for name, (_, parse) in _CLIENT_SETTINGS.items():
+        for name, (_, parse) in CLIENT_OPTIONS.items():
             value = self.get(name, parse)
             if value is not None:
                 settings[name.removeprefix("tidelog.").replace(".", "_")] = value
