@@ -69,7 +69,7 @@ def assign_sticky(members: Sequence[Candidate], topics: Mapping[str, int]) -> As
 
 
 def assign_cooperatively(members: Sequence[Candidate], topics: Mapping[str, int]) -> Assignments:
-    """As `assign_sticky`, but leave out each partition that another member still owns, until the next generation."""
+    """Assign as `assign_sticky` does, but assign no partition that another member owns. The next generation gets it."""
     held = {member.member_id: _held(member) for member in members}
     holders: dict[TopicPartition, set[str]] = defaultdict(set)
     for member_id, data in held.items():
