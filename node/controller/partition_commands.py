@@ -98,7 +98,7 @@ class PartitionCommands:
     # --- elections -----------------------------------------------------------------------------------
 
     async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
-        """Elect leaders, and answer with the result of each election, or with the reason why it failed."""
+        """Elect leaders, and answer with each election's result, or with its error, in the order of the request."""
         term = self._term()
         controller = term.controller
         deadline_ms = due_in(self._clock.monotonic_ms(), request.timeout_ms)
@@ -128,9 +128,9 @@ class PartitionCommands:
         await term.wait_until_propagated(deadline_ms)
         return ElectLeadersResponse(
             tuple(
-                _result(tp, error)
-                for tp, error in results.items()
-                if request.partitions is not None or not isinstance(error, ElectionNotNeededError)
+                _result(tp, results[tp])
+                for tp in tps
+                if request.partitions is not None or not isinstance(results[tp], ElectionNotNeededError)
             )
         )
 
