@@ -161,7 +161,8 @@ def test_each_election_is_answered_with_its_result() -> None:
 
 def test_unclean_election_on_request_elects_a_live_replica() -> None:
     async def story(cluster: Cluster) -> None:
-        await cluster.create(assignment={0: (2, 3), 1: (1,)})
+        await cluster.create(assignment={0: (2, 3)})
+        await cluster.create("u", assignment={0: (1,)})
         await cluster.brokers[3].kill()
         await cluster.until(lambda: cluster.brokers[2].hosted[TP].isr == (2,))
         old = cluster.brokers[3]
@@ -170,12 +171,12 @@ def test_unclean_election_on_request_elects_a_live_replica() -> None:
         await cluster.until(lambda: again.hosted[TP].leader == 2)
         await cluster.brokers[2].kill()
         await cluster.until(lambda: cluster.brokers[1].metadata[TP].leader == -1)
-        named = (DescribePartition("t", 0), DescribePartition("t", 1))
+        named = (DescribePartition("t", 0), DescribePartition("u", 0))
         answer = await cluster.controller.partitions.elect_leaders(
             ElectLeadersRequest(ElectionType.UNCLEAN, named, 5000)
         )
-        results = [(each.partition, each.error_code) for each in answer.partitions]
-        assert results == [(0, 0), (1, ElectionNotNeededError.code)], "in the order of the request"
+        results = [(each.topic, each.error_code) for each in answer.partitions]
+        assert results == [("t", 0), ("u", ElectionNotNeededError.code)], "in the order of the request"
         state = await cluster.state()
         assert (state.leader, state.isr) == (3, (3,))
 
