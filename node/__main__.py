@@ -7,13 +7,14 @@ import sys
 
 
 def main() -> int:
-    """Run `node.main.main` and return its exit status.
+    """Run `node.process.main.main` and return its exit status.
 
-    A Ctrl-C that arrives before `node.main` handles it ends the process at once, because nothing has to be closed yet.
+    A Ctrl-C that arrives before `node.process.main` handles it ends the process at once, because nothing has to be
+    closed yet.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from node.main import main as run_broker
+    from node.process.main import main as run_broker
 
     return run_broker()
 

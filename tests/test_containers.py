@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from tidelog.model import Endpoint
 from tidelog.protocol.listeners import BROKERS, CLIENTS
 from tools.compose_check.engine import GRACE_S, SERVICES

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from storage.configs.broker_config import SYNONYMS
 from storage.configs.docs import MEANINGS
 from storage.configs.log_config import NO_EFFECT, LogConfig

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from node.net.http_server import DEADLINE_S, MAX_CONNECTIONS, MAX_REQUEST_BYTES
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from tests.test_operations import OPERATIONS, ROOT, section
 from tests.typed_commands import find, understand
 from tidelog.cli.cluster.up import up

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar, cast
 
-from node.identity import Identity
-from node.metadata_cache import MetadataCache
+from node.metadata.metadata_cache import MetadataCache
+from node.net.identity import Identity
 from tidelog.errors import BrokerNotAvailableError
 from tidelog.protocol.messages import Request, Response
 

@@ -27,9 +27,9 @@ from node.controller.failure_detector import FenceLimiter, ProbeOutcome, probe
 from node.controller.partition_commands import PartitionCommands
 from node.controller.topic_commands import TopicCommands
 from node.events.recorder import NO_EVENTS, Events
-from node.identity import Identity
-from node.internal_topics import InternalTopicRules
-from node.settings import BrokerSettings
+from node.metadata.internal_topics import InternalTopicRules
+from node.net.identity import Identity
+from node.settings.broker_settings import BrokerSettings
 from tidelog.clock import Clock
 from tidelog.errors import (
     BrokerError,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from node.controller.command_errors import COMMAND_ERRORS, broker_error_of
 from node.controller.controller_term import ControllerTerm
 from node.controller.topic_validation import plan_partitions, plan_reassignment
-from node.internal_topics import InternalTopicRules
+from node.metadata.internal_topics import InternalTopicRules
 from node.net.server import due_in
 from node.runtime.lock_with_deadline import lock_until, raise_if_over
 from tidelog.clock import Clock

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from node.controller.command_errors import COMMAND_ERRORS, broker_error_of
 from node.controller.controller_term import ControllerTerm
 from node.controller.topic_validation import plan_topic
-from node.internal_topics import InternalTopicRules, check_deletion
+from node.metadata.internal_topics import InternalTopicRules, check_deletion
 from node.net.server import due_in
 from node.runtime.lock_with_deadline import lock_until, raise_if_over
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from tidelog.clock import Clock
 from tidelog.errors import (
     InvalidRequestError,

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from cluster.controller.placement import check_assignment, check_replicas, place_more_replicas, place_replicas
 from cluster.state import ReplicaAssignment, TopicAssignment
 from cluster.uuids import random_uuid
-from node.internal_topics import INTERNAL_TOPICS, InternalTopicRules, check_new_partitions
+from node.metadata.internal_topics import INTERNAL_TOPICS, InternalTopicRules, check_new_partitions
 from storage.configs.log_config import LogConfig
 from tidelog.errors import (
     InvalidPartitionsError,

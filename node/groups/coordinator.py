@@ -18,7 +18,7 @@ from node.groups.timers import Timers
 from node.replication.leader_appends import LeaderAppends
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from tidelog.errors import (
     BrokerError,
     CoordinatorLoadInProgressError,

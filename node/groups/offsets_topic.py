@@ -13,8 +13,8 @@ from typing import Protocol
 
 from cluster.state import TopicAssignment
 from cluster.zookeeper.store import StoreError
-from node.internal_topics import InternalTopicRules
-from node.settings import BrokerSettings
+from node.metadata.internal_topics import InternalTopicRules
+from node.settings.broker_settings import BrokerSettings
 from tidelog.clock import Clock
 from tidelog.errors import TidelogError, TopicAlreadyExistsError, error_for
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for

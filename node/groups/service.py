@@ -13,7 +13,7 @@ from node.groups.member_requests import MemberRequests
 from node.groups.offset_commits import OffsetCommits
 from node.groups.offsets_topic import Assignments, CreateTopics, OffsetsTopic
 from node.replication.replica_manager import ReplicaManager
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 
 

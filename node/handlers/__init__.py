@@ -15,7 +15,7 @@ from node.handlers.records.fetch import Fetches
 from node.handlers.records.list_offsets import OffsetLookUps, offset_for_leader_epoch
 from node.handlers.records.list_offsets_v0 import list_segment_offsets
 from node.handlers.records.produce import Produces
-from node.metadata_cache import MetadataCache
+from node.metadata.metadata_cache import MetadataCache
 from node.net.server import RequestContext, is_for_brokers
 from node.replication.replica_manager import ReplicaManager
 from tidelog.errors import ClusterAuthorizationFailedError, UnsupportedVersionError

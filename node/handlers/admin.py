@@ -7,7 +7,7 @@ from node.handlers.dispatch import HandlerTable
 from node.handlers.inspection.log_dirs import LogDirs
 from node.handlers.records.record_deletion import delete_records
 from node.replication.replica_manager import ReplicaManager
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from tidelog.protocol.messages import ApiKey
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from typing import get_type_hints
 
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from storage.configs.broker_config import SYNONYMS
 from storage.configs.log_config import LogConfig, config_type
 from storage.configs.parsers import INT32_MAX, as_text

@@ -18,10 +18,10 @@ from cluster.zookeeper.topic_configs import Change
 from cluster.zookeeper.znodes import MalformedZnodeError
 from node.controller.command_errors import broker_error_of
 from node.handlers.config_descriptions import describe_broker, given_by_kafkas_names
-from node.internal_topics import InternalTopicRules
-from node.metadata_cache import MetadataCache
+from node.metadata.internal_topics import InternalTopicRules
+from node.metadata.metadata_cache import MetadataCache
 from node.runtime.lock_with_deadline import lock_until
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from storage.configs.descriptions import describe_topic
 from storage.configs.incremental_changes import changed
 from tidelog.clock import Clock

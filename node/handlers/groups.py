@@ -16,7 +16,7 @@ from node.groups.member_requests import MemberRequests
 from node.groups.offset_commits import OffsetCommits
 from node.groups.service import CoordinatorService
 from node.handlers.dispatch import HandlerResult, HandlerTable
-from node.metadata_cache import MetadataCache
+from node.metadata.metadata_cache import MetadataCache
 from node.net.server import RequestContext
 from node.runtime.deferred_response import DeferredResponse
 from tidelog.errors import BrokerError, CoordinatorNotAvailableError, InvalidRequestError, MemberIdRequiredError

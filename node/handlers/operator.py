@@ -7,7 +7,7 @@ from node.handlers.inspection.describe_broker import BrokerDescription
 from node.handlers.inspection.examine_replica import ReplicaExaminations
 from node.observability.health_endpoints import HealthEndpoints
 from node.replication.replica_manager import ReplicaManager
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from tidelog.protocol.messages import ApiKey
 
 

@@ -15,7 +15,7 @@ from cluster.zookeeper.store import StoreError
 from cluster.zookeeper.znodes import MalformedZnodeError
 from cluster.zookeeper.zookeeper_offsets import ZooKeeperOffsets
 from node.controller.command_errors import broker_error_of
-from node.metadata_cache import MetadataCache
+from node.metadata.metadata_cache import MetadataCache
 from node.net.server import RequestContext
 from tidelog.clock import Clock
 from tidelog.errors import (

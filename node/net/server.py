@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from node.events.recorder import NO_EVENTS, Events
-from node.identity import Identity
+from node.net.identity import Identity
 from node.net.router import Listen, Listening, Router
 from node.runtime.deferred_response import DeferredResponse
 from node.runtime.latency_histogram import RequestTimes
@@ -198,7 +198,7 @@ class Server:
             self._refuse(peer, header, error)
             return
         except MemoryError:
-            raise  # the request may be half done: node.runtime.out_of_memory ends the process
+            raise  # the request may be half done: node.process.out_of_memory ends the process
         except Exception:
             log.exception("request %s of %s failed", header.api_key, header.client_id)
             self._refuse(peer, header, UnknownServerError("the broker failed; see its log for the reason"))

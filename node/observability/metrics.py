@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Protocol
 
 from node.groups.service import CoordinatorService
-from node.identity import Identity
-from node.metadata_cache import MetadataCache
+from node.metadata.metadata_cache import MetadataCache
+from node.net.identity import Identity
 from node.observability.group_metrics import group_families
 from node.observability.metric_families import Family, Kind, single
 from node.observability.replica_metrics import ReplicaMetrics
@@ -29,7 +29,7 @@ _REPLICAS_AT_ONCE = 64
 
 
 class SessionStatus(Protocol):
-    """The part of `node.zookeeper_session.ZooKeeperSession` that this module needs."""
+    """The part of `node.process.zookeeper_session.ZooKeeperSession` that this module needs."""
 
     @property
     def cut_off(self) -> bool: ...

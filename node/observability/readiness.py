@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import islice
 
 from cluster.replication.partition import Role
-from node.identity import Identity
-from node.metadata_cache import MetadataCache
+from node.metadata.metadata_cache import MetadataCache
+from node.net.identity import Identity
 from node.replication.replica_manager import ReplicaManager
 from tidelog.model import TopicPartition
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cluster.replication.partition import Facts, Partition
 from node.events.recorder import NO_EVENTS, Events
-from node.metadata_cache import MetadataCache
+from node.metadata.metadata_cache import MetadataCache
 from node.purgatory.purgatories import Purgatories
 from node.replication.isr_updates import IsrUpdates
 from node.replication.leader_epoch_fence import LeaderEpochFence

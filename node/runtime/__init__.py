@@ -1,1 +1,1 @@
-"""Helpers for the event loop and the process, independent of replication and groups. Each file is one helper."""
+"""Helpers for the event loop, independent of replication and groups. Each file is one helper."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from node.handlers.config_descriptions import describe_broker
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from tidelog.errors import LocalError
 from verify.chaos.targets.container_target import reachable, settings_of
 from verify.chaos.targets.engine import find_engine, of_inspection

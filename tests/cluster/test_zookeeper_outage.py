@@ -165,8 +165,8 @@ def test_broker_told_to_stop_does_not_wait_for_zookeeper() -> None:
 HUNG = """
 import asyncio, sys, time
 from cluster.zookeeper.kazoo_store import ZooKeeperStore
-from node.zookeeper_session import ZooKeeperSession
-from node.runtime.watchdog import Watchdog, end_process
+from node.process.zookeeper_session import ZooKeeperSession
+from node.process.watchdog import Watchdog, end_process
 from tidelog.clock import SystemClock
 
 async def main():

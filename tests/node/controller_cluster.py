@@ -12,10 +12,10 @@ from cluster.zookeeper.client import ZkClient
 from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper
 from cluster.zookeeper.store import NoNodeError
 from node.controller.controller_elector import ControllerElector
-from node.identity import Identity
+from node.net.identity import Identity
 from node.net.server import RequestContext, Server
-from node.registration import Registration
-from node.settings import BrokerSettings
+from node.process.registration import Registration
+from node.settings.broker_settings import BrokerSettings
 from tidelog.clock import SystemClock
 from tidelog.errors import IneligibleReplicaError, StorageError
 from tidelog.model import Endpoint, TopicPartition

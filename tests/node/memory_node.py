@@ -15,7 +15,7 @@ from node.groups.service import CoordinatorService
 from node.handlers import Handlers
 from node.handlers.admin import admin_handlers
 from node.handlers.groups import group_handlers
-from node.metadata_cache import MetadataCache
+from node.metadata.metadata_cache import MetadataCache
 from node.net.server import RequestContext
 from node.purgatory.purgatories import Purgatories
 from node.replication.fetching.replica_fetcher import FetchSettings

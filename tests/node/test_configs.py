@@ -12,8 +12,8 @@ import pytest
 from cluster.zookeeper.store import OutcomeUnknownError
 from cluster.zookeeper.topic_configs import Change
 from node.handlers.configs import Configs
-from node.metadata_cache import MetadataCache
-from node.settings import BrokerSettings
+from node.metadata.metadata_cache import MetadataCache
+from node.settings.broker_settings import BrokerSettings
 from tests.node.client_requests import TP, fetch_request
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.node.memory_node import Node

@@ -16,8 +16,8 @@ from cluster.zookeeper.store import NoNodeError, OutcomeUnknownError
 from node.controller import controller_term
 from node.controller.controller_channel import MOST_BACKOFF_MS
 from node.controller.controller_elector import ControllerElector
-from node.identity import Identity
-from node.settings import BrokerSettings
+from node.net.identity import Identity
+from node.settings.broker_settings import BrokerSettings
 from tests.node.controller_cluster import SESSION_TIMEOUT_MS, TP, Broker, Cluster, run
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.clock import SystemClock

@@ -14,8 +14,8 @@ from node.controller.controller_elector import ControllerElector
 from node.controller.controller_term import ControllerTerm
 from node.controller.failure_detector import FenceLimiter
 from node.controller.outbox import StateBatch
-from node.identity import Identity
-from node.settings import BrokerSettings
+from node.net.identity import Identity
+from node.settings.broker_settings import BrokerSettings
 from tidelog.clock import SystemClock
 from tidelog.errors import FencedLeaderEpochError, NotControllerError, NotLeaderOrFollowerError
 from tidelog.model import Endpoint, TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from node.identity import CONNECT_TIMEOUT_MS, Identity
+from node.net.identity import CONNECT_TIMEOUT_MS, Identity
 from node.net.server import Server
 from tidelog.clock import SystemClock
 from tidelog.model import Endpoint

@@ -15,7 +15,7 @@ from cluster.state import PartitionState, VersionedState
 from cluster.zookeeper.in_memory import MemoryZooKeeper
 from node.events.history_file import LONGEST_WAIT_S, EventRecorder, HistoryFile, Tracebacks
 from node.events.recorder import NO_EVENTS, Events
-from node.zookeeper_session import ZooKeeperSession
+from node.process.zookeeper_session import ZooKeeperSession
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import VirtualClock, on_virtual_time, until

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from cluster.replication.partition import Role
-from node.identity import Identity
 from node.net.http_server import Answer, line
+from node.net.identity import Identity
 from node.observability import exposition, replica_metrics
 from node.observability.health_endpoints import HealthEndpoints, Scrapes
 from node.observability.metric_families import Family, Kind

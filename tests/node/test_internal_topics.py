@@ -12,7 +12,7 @@ import pytest
 from cluster.state import TopicAssignment
 from node.controller.topic_validation import plan_partitions, plan_reassignment, plan_topic
 from node.handlers.configs import Configs
-from node.internal_topics import (
+from node.metadata.internal_topics import (
     InternalTopicRules,
     check_deletion,
     check_new_partitions,
@@ -20,7 +20,7 @@ from node.internal_topics import (
     check_record_deletion,
     is_internal,
 )
-from node.metadata_cache import MetadataCache
+from node.metadata.metadata_cache import MetadataCache
 from storage.configs.log_config import LogConfig
 from tests.node.client_requests import produce_request
 from tests.node.controller_cluster import Cluster, run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.state import BrokerRegistration
-from node.net.listeners import ListenerEndpoint, parse_listeners, require_own_addresses
+from node.settings.listeners import ListenerEndpoint, parse_listeners, require_own_addresses
 from tidelog.errors import ConfigError
 from tidelog.model import Endpoint
 from tidelog.protocol.listeners import BROKERS, CLIENTS

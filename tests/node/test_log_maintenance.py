@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from node.replication.log_maintenance import MaintenanceLoop
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from storage.descriptor_reserve import OutOfDescriptorsError
 from storage.log.batch_validation import validate_batch
 from storage.log.log import Log

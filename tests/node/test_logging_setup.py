@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from node.runtime.logging_setup import RateLimitedKazooLog
+from node.process.logging_setup import RateLimitedKazooLog
 
 
 def record(name: str, message: str, at_s: float, *arguments: object) -> logging.LogRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.metadata_cache import MetadataCache
+from node.metadata.metadata_cache import MetadataCache
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time
 from tidelog.errors import (

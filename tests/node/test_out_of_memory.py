@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 import zmq
 
-from node.identity import Identity
+from node.net.identity import Identity
 from node.net.server import Server
-from node.runtime.out_of_memory import guard_memory
+from node.process.out_of_memory import guard_memory
 from tidelog.clock import SystemClock
 from tidelog.errors import TimeoutError
 from tidelog.model import Endpoint

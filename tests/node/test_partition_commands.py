@@ -12,7 +12,7 @@ from cluster.zookeeper.client import ZkClient
 from cluster.zookeeper.store import OutcomeUnknownError
 from cluster.zookeeper.topic_znodes import TopicZnodes
 from node.controller.partition_commands import PartitionCommands
-from node.internal_topics import InternalTopicRules
+from node.metadata.internal_topics import InternalTopicRules
 from tests.node.controller_cluster import TP, Cluster, SkippingClock, run
 from tidelog.errors import (
     ElectionNotNeededError,

@@ -13,7 +13,7 @@ from cluster.zookeeper.client import ZkClient
 from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper
 from cluster.zookeeper.store import NoNodeError
 from cluster.zookeeper.write_conflicts import BrokerIdTaken
-from node.registration import Registration
+from node.process.registration import Registration
 from tests.virtual_time import VirtualClock, on_virtual_time, until
 from tidelog.model import Endpoint
 from tidelog.protocol.listeners import BROKERS, CLIENTS

@@ -15,7 +15,7 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from node.identity import Identity
+from node.net.identity import Identity
 from node.net.router import Router
 from node.net.server import MAX_PARKED, MAX_UNREAD_BYTES, RequestContext, Server
 from tidelog.clock import SystemClock

@@ -15,7 +15,7 @@ import zmq
 
 from node.events.history_file import EventRecorder
 from node.events.recorder import NO_EVENTS, Events
-from node.identity import Identity
+from node.net.identity import Identity
 from node.net.server import MAX_UNANSWERED, RequestContext, Server
 from node.runtime.deferred_response import DeferredResponse
 from tidelog.clock import SystemClock

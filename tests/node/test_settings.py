@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from tidelog.errors import ConfigError
 
 GOOD = 'broker_id = 1\nlog_dirs = "d"\nzookeeper = "h:1,g:2/root"\n'

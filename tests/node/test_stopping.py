@@ -11,14 +11,14 @@ import pytest
 from cluster.state import PartitionState, VersionedState
 from cluster.zookeeper.in_memory import MemoryZooKeeper
 from cluster.zookeeper.store import Store
-from node.broker import Broker
 from node.controller.controller_client import ControllerClient
-from node.environment import RealEnvironment
 from node.net.router import Router
+from node.process.broker import Broker
+from node.process.environment import RealEnvironment
+from node.process.watchdog import Guard
 from node.purgatory.purgatory import DelayedOperation
 from node.replication.log_maintenance import MaintenanceLoop
-from node.runtime.watchdog import Guard
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
 from tidelog.protocol.control_messages import ControlledShutdownResponse, TopicInfo

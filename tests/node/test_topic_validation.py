@@ -7,7 +7,7 @@ import random
 import pytest
 
 from node.controller.topic_validation import plan_topic
-from node.internal_topics import InternalTopicRules
+from node.metadata.internal_topics import InternalTopicRules
 from storage.configs.log_config import LogConfig
 from tidelog.errors import InvalidConfigError
 from tidelog.protocol.messages import NewTopic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from node.runtime.watchdog import Watchdog
+from node.process.watchdog import Watchdog
 
 
 async def test_watchdog_ends_only_a_process_whose_loop_hangs() -> None:

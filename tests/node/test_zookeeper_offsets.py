@@ -11,7 +11,7 @@ import pytest
 from cluster.zookeeper.client import ZkClient
 from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper
 from node.handlers.zookeeper_offsets import MAX_PARTITIONS, ZooKeeperOffsetHandlers
-from node.metadata_cache import MetadataCache
+from node.metadata.metadata_cache import MetadataCache
 from node.net.server import RequestContext
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.errors import (

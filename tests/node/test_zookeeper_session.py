@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper, NetworkConditions
 from cluster.zookeeper.store import OutcomeUnknownError
-from node.runtime.watchdog import Watchdog
-from node.zookeeper_session import ZooKeeperSession
+from node.process.watchdog import Watchdog
+from node.process.zookeeper_session import ZooKeeperSession
 from tests.hand_clock import HandClock
 from tests.virtual_time import VirtualClock, on_virtual_time
 

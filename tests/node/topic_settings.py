@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cluster.zookeeper.topic_configs import Change
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 
 
 class TopicSettings:

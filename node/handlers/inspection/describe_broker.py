@@ -12,7 +12,7 @@ from pathlib import Path
 
 from node.observability.health_endpoints import HealthEndpoints
 from node.observability.metrics import Metrics
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from tidelog.clock import Clock
 from tidelog.errors import BrokerNotAvailableError
 from tidelog.protocol.operator_messages import DescribeBrokerRequest, DescribeBrokerResponse, LogDirectoryReport

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from node.internal_topics import check_produce
+from node.metadata.internal_topics import check_produce
 from node.net.server import RequestContext
 from node.replication.leader_appends import ACKS_ALL, ACKS_NONE, AppendOutcome, LeaderAppend, LeaderAppends
 from node.replication.replica_manager import ReplicaManager

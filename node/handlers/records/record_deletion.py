@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node.internal_topics import check_record_deletion
+from node.metadata.internal_topics import check_record_deletion
 from node.net.server import RequestContext
 from node.purgatory.delayed_produce import DelayedResponse
 from node.replication.replica import Replica

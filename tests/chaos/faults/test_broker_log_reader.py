@@ -17,7 +17,7 @@ def test_only_new_log_lines_are_read_without_timestamps(tmp_path: Path) -> None:
     assert said.last() == ""
     with log.open("a") as more:
         more.write(f"{TIME} ERROR node.handlers.controller_requests: t-1: the log has epoch 5; refused\n")
-        more.write(f"{TIME} INFO node.broker: serves\n")
+        more.write(f"{TIME} INFO node.process.broker: serves\n")
     assert said.lines("refused") == ["t-1: the log has epoch 5; refused"]
     assert said.last() == "serves"
 
@@ -25,7 +25,7 @@ def test_only_new_log_lines_are_read_without_timestamps(tmp_path: Path) -> None:
 def test_printed_output_comes_after_the_log(tmp_path: Path) -> None:
     log = tmp_path / "broker-1.log"
     said = BrokerLogReader(log)
-    log.write_text(f"{TIME} INFO node.broker: starts\n")
+    log.write_text(f"{TIME} INFO node.process.broker: starts\n")
     log.with_suffix(".out").write_text("broker: it is in use by another process\n\n")
     assert said.last() == "broker: it is in use by another process"
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from node.identity import Identity
+from node.net.identity import Identity
 from node.net.server import MAX_UNREAD_BYTES, Server
 from tidelog.clock import SystemClock
 from tidelog.model import Endpoint, TopicPartition

@@ -14,7 +14,7 @@ from typing import cast
 
 import zmq
 
-from node.identity import Identity
+from node.net.identity import Identity
 from node.net.server import Server
 from storage.files import RealFiles
 from storage.log_manager import LogManager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from node.identity import Identity
+from node.net.identity import Identity
 from node.net.router import NOTHING_UNREAD, OnMessage, Unread
 from node.net.server import RequestContext, Server
 from node.runtime.deferred_response import DeferredResponse

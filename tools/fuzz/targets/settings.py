@@ -7,7 +7,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from tidelog.errors import ConfigError
 from tools.fuzz.targets.target import Target, check
 
@@ -52,7 +52,13 @@ TARGETS = (
         "a broker's TOML file",
         run_settings,
         lambda: [_LEAST, _LEAST + _MORE, _LEAST + b'message_timestamp_type = "LogAppendTime"\n' + _TABLE],
-        ("node.settings", "node.net.listeners", "tidelog.settings_file", "storage.configs", "tomllib"),
+        (
+            "node.settings.broker_settings",
+            "node.settings.listeners",
+            "tidelog.settings_file",
+            "storage.configs",
+            "tomllib",
+        ),
         (
             b"[[",
             b"]]",

@@ -10,16 +10,16 @@ from random import Random
 
 from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper
 from cluster.zookeeper.store import Set, Store
-from node.broker import Broker
 from node.controller.failure_detector import ProbeOutcome
 from node.events.history_file import EventRecorder
 from node.events.recorder import Events
 from node.net.router import Listen
+from node.process.broker import Broker
+from node.process.watchdog import Guard
 from node.replication.leader_appends import LeaderAppends
 from node.replication.replica import Replica
 from node.runtime.deferred_response import DeferredResponse
-from node.runtime.watchdog import Guard
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from storage.files import Files
 from tidelog.history.broker_events import BrokerEvent, Resources
 from tidelog.model import Endpoint, TopicPartition
@@ -127,7 +127,7 @@ class SimulatedBroker:
         self.on_write: Callable[[Set], object] = lambda write: None
         self._zookeeper_network.on_write = lambda write: self.on_write(write)
         self._started = False
-        # --- the environment of its process (`node.environment.BrokerEnvironment`)
+        # --- the environment of its process (`node.process.environment.BrokerEnvironment`)
         self.rng = rng
         self._clock = MachineClock(self._timeline, rng.randrange(1_000, 10_000_000))
         self._boot = 0
@@ -306,7 +306,7 @@ class SimulatedBroker:
         self._look()
 
     async def _serve(self, broker: Broker) -> None:
-        """Run the broker in the way of `node.main`."""
+        """Run the broker in the way of `node.process.main`."""
         loop = asyncio.get_running_loop()
         starting, ended = loop.create_task(broker.start()), loop.create_task(broker.wait_ended())
         try:
@@ -331,7 +331,7 @@ class SimulatedBroker:
         self._on_event("ended", self.broker_id, *([repr(self.failure)] if self.failure else []))
         loop.call_soon(self.kill)
 
-    # --- node.environment.BrokerEnvironment ---------------------------------------------------------------------------
+    # --- node.process.environment.BrokerEnvironment -------------------------------------------------------------------
 
     @property
     def clock(self) -> MachineClock:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from cluster.zookeeper.in_memory import MemoryZooKeeper, NetworkConditions
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from storage.configs.log_config import LogConfig
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.history.broker_events import BrokerEvent

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import uvloop
 
-from node.broker import Broker
-from node.environment import RealEnvironment
-from node.runtime.logging_setup import log_to
-from node.runtime.out_of_memory import end_process, guard_memory
-from node.settings import BrokerSettings
+from node.process.broker import Broker
+from node.process.environment import RealEnvironment
+from node.process.logging_setup import log_to
+from node.process.out_of_memory import end_process, guard_memory
+from node.settings.broker_settings import BrokerSettings
 from tidelog.errors import TidelogError
 
 log = logging.getLogger("node")

@@ -20,7 +20,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from node.net.listeners import ListenerEndpoint, parse_listeners
+from node.settings.listeners import ListenerEndpoint, parse_listeners
 from storage.configs.broker_config import SYNONYMS, renamed, topic_defaults
 from storage.configs.log_config import LogConfig
 from storage.configs.parsers import as_text

@@ -14,10 +14,8 @@ from pathlib import Path
 
 from cluster.state import BrokerRegistration, TopicAssignment
 from cluster.zookeeper.client import ZkClient
-from node.controlled_shutdown import ControlledShutdown
 from node.controller.controller_client import ControllerClient
 from node.controller.controller_elector import ControllerElector
-from node.environment import BrokerEnvironment
 from node.events.recorder import NO_EVENTS
 from node.groups.offsets_topic import CREATION_TIMEOUT_MS
 from node.groups.service import CoordinatorService
@@ -26,24 +24,26 @@ from node.handlers.admin import admin_handlers
 from node.handlers.groups import group_handlers
 from node.handlers.operator import operator_handlers
 from node.handlers.zookeeper_offsets import ZooKeeperOffsetHandlers
-from node.identity import Identity
-from node.metadata_cache import MetadataCache
+from node.metadata.metadata_cache import MetadataCache
 from node.net.http_server import HttpServer
-from node.net.listeners import ListenerEndpoint, require_own_addresses
+from node.net.identity import Identity
 from node.net.server import Server
 from node.observability.health_endpoints import HealthEndpoints
 from node.observability.metrics import Metrics
 from node.observability.readiness import why_not_ready
+from node.process.controlled_shutdown import ControlledShutdown
+from node.process.environment import BrokerEnvironment
+from node.process.registration import Registration
+from node.process.zookeeper_session import ZooKeeperSession
 from node.purgatory.purgatories import Purgatories
-from node.registration import Registration
 from node.replication.fetching.replica_fetcher import FetchSettings
 from node.replication.fetching.replica_fetchers import ReplicaFetchers
 from node.replication.log_maintenance import MaintenanceLoop
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.latency_histogram import RequestTimes
 from node.runtime.loop_budget import LoopBudget
-from node.settings import BrokerSettings
-from node.zookeeper_session import ZooKeeperSession
+from node.settings.broker_settings import BrokerSettings
+from node.settings.listeners import ListenerEndpoint, require_own_addresses
 from storage.compaction.throttle import Throttle
 from storage.configs.log_config import LogConfig
 from storage.log_maintenance import LogMaintenance

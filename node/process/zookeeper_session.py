@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from cluster.zookeeper.store import SessionChanged, SessionState, Store, StoreError, StoreEvent
 from node.events.recorder import NO_EVENTS, Events
-from node.runtime.watchdog import Guard
+from node.process.watchdog import Guard
 from tidelog.clock import Clock
 
 log = logging.getLogger(__name__)

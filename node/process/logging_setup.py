@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from logging.handlers import RotatingFileHandler
 
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from tidelog.errors import ConfigError
 
 _FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"

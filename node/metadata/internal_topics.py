@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
-from node.settings import BrokerSettings
+from node.settings.broker_settings import BrokerSettings
 from storage.configs.log_config import LogConfig
 from storage.configs.parsers import INT64_MAX
 from tidelog.errors import InvalidPartitionsError, InvalidTopicError, PolicyViolationError

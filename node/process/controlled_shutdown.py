@@ -7,8 +7,8 @@ import logging
 
 from node.controller.controller_client import ControllerClient
 from node.controller.controller_elector import ControllerElector
-from node.identity import Identity
-from node.metadata_cache import MetadataCache
+from node.metadata.metadata_cache import MetadataCache
+from node.net.identity import Identity
 from tidelog.errors import TidelogError, error_for
 from tidelog.model import TopicPartition
 from tidelog.protocol.control_messages import ControlledShutdownRequest

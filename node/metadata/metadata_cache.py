@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from node.internal_topics import is_internal
+from node.metadata.internal_topics import is_internal
 from node.runtime.condition import Condition
 from tidelog.errors import (
     BrokerNotAvailableError,

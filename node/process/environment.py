@@ -20,8 +20,8 @@ from cluster.zookeeper.store import Store
 from node.controller.failure_detector import ProbeOutcome, probe
 from node.events.recorder import NO_EVENTS, Events
 from node.net.router import Listen, Router
-from node.runtime.watchdog import Guard, Watchdog, end_process
-from node.settings import BrokerSettings
+from node.process.watchdog import Guard, Watchdog, end_process
+from node.settings.broker_settings import BrokerSettings
 from storage.descriptor_reserve import DescriptorReserve
 from storage.files import Files, RealFiles
 from tidelog.clock import Clock, SystemClock
