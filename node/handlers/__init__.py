@@ -6,8 +6,8 @@ request. An error of one partition is answered for that partition alone.
 
 from __future__ import annotations
 
+from node.handlers.control.controller_requests import ControllerRequests
 from node.handlers.controller_protocol import ControllerProtocol
-from node.handlers.controller_requests import ControllerRequests
 from node.handlers.dispatch import HandlerResult, HandlerTable
 from node.handlers.inspection.describe_replicas import describe_replicas
 from node.handlers.producer_ids import ProducerIdBlocks, ProducerIds

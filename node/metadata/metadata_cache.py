@@ -45,6 +45,9 @@ class CachedTopic:
 class MetadataCache:
     """The cache. `brokers` maps the ids of live brokers to their registrations, and is replaced as a whole.
 
+    registrations
+                 the registration epoch of each live broker that is not shutting down. The controller has removed a
+                 broker that is shutting down from every ISR, and such a broker must not rejoin
     informed     a controller has sent the names of all topics since this broker started, so that other topics do not
                  exist
     progress     notified after each update
@@ -57,6 +60,7 @@ class MetadataCache:
         self.controller_id = NO_LEADER
         self.controller_epoch = -1
         self.brokers: Mapping[int, BrokerInfo] = {}
+        self.registrations: Mapping[int, int] = {}
         self.informed = False
         self.progress = Condition()
         self.on_deleted: Callable[[tuple[str, ...]], object] = lambda topics: None
@@ -79,6 +83,7 @@ class MetadataCache:
         if brokers == self.brokers:
             return False
         self.brokers = brokers
+        self.registrations = {id_: broker.epoch for id_, broker in brokers.items() if not broker.shutting_down}
         return True
 
     def update(self, request: UpdateMetadataRequest) -> list[TopicInfo]:

@@ -15,7 +15,6 @@ from node.replication.replica import Replica
 from node.replication.replica_ports import Logs, Offload
 from storage.descriptor_reserve import OutOfDescriptorsError
 from storage.directory.leadership_checkpoint import Leadership
-from tidelog.errors import BrokerError, FencedLeaderEpochError, NotLeaderOrFollowerError
 from tidelog.model import TopicPartition
 from tidelog.protocol.control_messages import PartitionStateMessage
 
@@ -26,14 +25,13 @@ _RETRY_S = 0.2
 
 
 class LeaderEpochFence:
-    """The last state of each partition that this broker has acted on.
+    """The last state of each partition that this broker has acted on. `role_plan.fence_refusal` has the rule.
 
     The fence lies on disk in the log directories, so that it survives a kill of the process. `note` changes it in
     memory. The broker may act on a noted state only after `write` has returned.
     """
 
-    def __init__(self, broker_id: int, logs: Logs, offload: Offload) -> None:
-        self._broker_id = broker_id
+    def __init__(self, logs: Logs, offload: Offload) -> None:
         self._logs = logs
         self.offload = offload
         self._known = dict(logs.leaderships())
@@ -45,38 +43,14 @@ class LeaderEpochFence:
         """Return the latest controller epoch that is recorded here, or −1."""
         return max((known.controller_epoch for known in self._known.values()), default=-1)
 
-    def refusal(self, replica: Replica, message: PartitionStateMessage) -> BrokerError | None:
-        """Return why this broker must not act on the controller's state, or None if it may, after `note` and `write`.
-
-        A. The log has records of a later epoch: FencedLeaderEpochError.
-        B. The broker has acted on a later state, or on another leader of the same epoch: FencedLeaderEpochError.
-           Each write of the state raises its version, so a later epoch in an earlier version also proves lost writes.
-        C. The broker has led in this epoch before its restart: NotLeaderOrFollowerError. Requests in flight from
-           before the restart would count again, so the controller must begin a new epoch.
-        """
-        latest_epoch, epoch, version = replica.log.latest_epoch, message.leader_epoch, message.partition_epoch
-        if latest_epoch is not None and latest_epoch > epoch:  # A
-            # The fault of a restored ZooKeeper (verify/chaos) looks for this text in the broker's log.
-            return FencedLeaderEpochError(f"the log has epoch {latest_epoch}, the controller says {epoch}")
-        known = self._known_of(replica)
-        if known is None:
-            return None
-        same = (known.epoch, known.leader) == (epoch, message.leader)
-        if same and replica.partition.leader_epoch >= epoch:
-            return None  # acted on since the start, so an older version is only a repeated request
-        newer = epoch > known.epoch and version > known.partition_epoch
-        if not newer and not (same and version >= known.partition_epoch):  # B
-            acted_on = _describe(known.epoch, known.leader, known.partition_epoch)
-            return FencedLeaderEpochError(
-                f"this broker has acted on {acted_on}, the controller says {_describe(epoch, message.leader, version)}"
-            )
-        if same and message.leader == self._broker_id:  # C
-            return NotLeaderOrFollowerError(f"broker {self._broker_id} has led epoch {epoch} before its restart")
-        return None
+    def acted_on(self, replica: Replica) -> Leadership | None:
+        """Return the recorded state, or None if there is none or it belongs to an earlier topic of the name."""
+        known = self._known.get(replica.topic_partition)
+        return None if known is None or known.topic_id != replica.topic_id else known
 
     def note(self, replica: Replica, message: PartitionStateMessage, controller_epoch: int) -> None:
         """Record the state that this broker will act on once `write` has returned."""
-        known = self._known_of(replica)
+        known = self.acted_on(replica)
         if known is None or known.partition_epoch < message.partition_epoch:
             self._record(
                 replica.topic_partition,
@@ -89,13 +63,13 @@ class LeaderEpochFence:
 
     def note_controller(self, replica: Replica, controller_epoch: int) -> None:
         """Record that the controller of this epoch has sent a state of the replica, also if it was refused."""
-        known = self._known_of(replica)
+        known = self.acted_on(replica)
         if known is not None:
             self._record(replica.topic_partition, known._replace(controller_epoch=controller_epoch))
 
     async def note_isr(self, replica: Replica, state: PartitionState, partition_epoch: int) -> None:
         """Record an ISR that this leader has written to ZooKeeper. Return when the record is on disk."""
-        known = self._known_of(replica)
+        known = self.acted_on(replica)
         if known is None or known.epoch != state.leader_epoch:
             return  # the leader epoch has ended, or the topic was deleted
         self._record(
@@ -107,11 +81,6 @@ class LeaderEpochFence:
                 await self.write()
                 return
             await asyncio.sleep(_RETRY_S)
-
-    def _known_of(self, replica: Replica) -> Leadership | None:
-        """Return the recorded state, or None if there is none or it belongs to an earlier topic of the name."""
-        known = self._known.get(replica.topic_partition)
-        return None if known is None or known.topic_id != replica.topic_id else known
 
     def _record(self, tp: TopicPartition, leadership: Leadership) -> None:
         if self._known.get(tp) != leadership:
@@ -135,7 +104,3 @@ class LeaderEpochFence:
     def forget(self, tp: TopicPartition) -> None:
         """Drop the record of a deleted log. The file keeps it until the next write, where it has no effect."""
         self._known.pop(tp, None)
-
-
-def _describe(epoch: int, leader: int, partition_epoch: int) -> str:
-    return f"epoch {epoch} under broker {leader} in version {partition_epoch}"

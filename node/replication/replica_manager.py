@@ -1,7 +1,7 @@
 """Host the replicas of this broker: look up, open and close them, and act on the facts that their rules return.
 
 All code here runs on the broker's event loop. Only opening, deleting and checkpointing files runs on a thread. The
-controller decides which partitions this broker leads and follows (`node.handlers.controller_requests`).
+controller decides which partitions this broker leads and follows (`node.handlers.control`).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ReplicaManager:
         self.events = events
         self.loop_budget = loop_budget or LoopBudget()
         self._logs = logs
-        self.leader_epoch_fence = LeaderEpochFence(broker_id, logs, offload)
+        self.leader_epoch_fence = LeaderEpochFence(logs, offload)
         note_isr = self.leader_epoch_fence.note_isr
         self.isr_updates = IsrUpdates(broker_id, isr_store, purgatories, clock, self.apply_facts, note_isr, events)
         self.fetchers = fetchers

@@ -32,4 +32,4 @@ def test_stack_of_a_kazoo_message_is_left_out() -> None:
 
 def test_every_message_of_the_broker_is_logged() -> None:
     passes = RateLimitedKazooLog().filter
-    assert all(passes(record("node.handlers.controller_requests", "t-0: leads", 0.0)) for _ in range(5))
+    assert all(passes(record("node.handlers.control.role_changes", "t-0: leads", 0.0)) for _ in range(5))

@@ -11,12 +11,12 @@ TIME = "2026-01-01 00:00:00.000"
 
 def test_only_new_log_lines_are_read_without_timestamps(tmp_path: Path) -> None:
     log = tmp_path / "broker-1.log"
-    log.write_text(f"{TIME} ERROR node.handlers.controller_requests: t-0: the log has epoch 9; refused\n")
+    log.write_text(f"{TIME} ERROR node.handlers.control.role_changes: t-0: the log has epoch 9; refused\n")
     said = BrokerLogReader(log)
     assert said.lines("refused") == []
     assert said.last() == ""
     with log.open("a") as more:
-        more.write(f"{TIME} ERROR node.handlers.controller_requests: t-1: the log has epoch 5; refused\n")
+        more.write(f"{TIME} ERROR node.handlers.control.role_changes: t-1: the log has epoch 5; refused\n")
         more.write(f"{TIME} INFO node.process.broker: serves\n")
     assert said.lines("refused") == ["t-1: the log has epoch 5; refused"]
     assert said.last() == "serves"
