@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from cluster.groups.group import GroupSettings
 from node.groups.loader import Loaded
 from node.groups.shard import HostedGroup, Shard
-from node.purgatory.delayed_produce import DelayedProduce, PendingAppend
+from node.replication.delayed_produce import DelayedProduce, PendingAppend
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.latency_histogram import LatencyHistogram

@@ -17,7 +17,7 @@ from node.net.identity import Identity
 from node.observability.group_metrics import group_families
 from node.observability.metric_families import Family, Kind, single
 from node.observability.replica_metrics import ReplicaMetrics
-from node.purgatory.purgatories import Purgatories
+from node.replication.purgatories import Purgatories
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.latency_histogram import RequestTimes
 from tidelog.errors import error_for

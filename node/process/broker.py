@@ -22,6 +22,7 @@ from node.groups.service import CoordinatorService
 from node.handlers import Handlers
 from node.handlers.admin import admin_handlers
 from node.handlers.groups import group_handlers
+from node.handlers.inspection.describe_broker import BrokerDescription
 from node.handlers.operator import operator_handlers
 from node.handlers.zookeeper_offsets import ZooKeeperOffsetHandlers
 from node.metadata.metadata_cache import MetadataCache
@@ -35,10 +36,10 @@ from node.process.controlled_shutdown import ControlledShutdown
 from node.process.environment import BrokerEnvironment
 from node.process.registration import Registration
 from node.process.zookeeper_session import ZooKeeperSession
-from node.purgatory.purgatories import Purgatories
 from node.replication.fetching.replica_fetcher import FetchSettings
 from node.replication.fetching.replica_fetchers import ReplicaFetchers
 from node.replication.log_maintenance import MaintenanceLoop
+from node.replication.purgatories import Purgatories
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.latency_histogram import RequestTimes
 from node.runtime.loop_budget import LoopBudget
@@ -251,9 +252,10 @@ class Broker:
         in_zookeeper = ZooKeeperOffsetHandlers(
             zk_client.zookeeper_offsets, self._metadata, self._clock, settings.offset_metadata_max_bytes
         )
+        description = BrokerDescription(settings, self._replicas, self._session, self._logs, self._health.why_not_ready)
         more = {
             **group_handlers(self._coordinator, in_zookeeper),
-            **operator_handlers(self._replicas, self._health, settings),
+            **operator_handlers(self._replicas, settings.log_retention_check_interval_ms, description),
             **admin_handlers(self._replicas, settings, zk_client.topic_configs),
         }
         return Handlers(self._replicas, self._metadata, zk_client, self._elector, more)

@@ -1,1 +1,4 @@
-"""Requests that wait for a condition: produces, fetches and deletions. Start with `purgatory.py`, which is pure."""
+"""The mechanism of requests that wait for a condition. Start with `purgatory.py`, which is pure.
+
+`node/replication/purgatories.py` has the purgatories of a broker.
+"""

@@ -15,7 +15,7 @@ from cluster.replication.partition import Facts, IsrProposal
 from cluster.state import PartitionState
 from cluster.zookeeper.write_conflicts import StateConflict
 from node.events.recorder import NO_EVENTS, Events
-from node.purgatory.purgatories import Purgatories
+from node.replication.purgatories import Purgatories
 from node.replication.replica import Replica
 from node.replication.replica_ports import IsrStore
 from tidelog.clock import Clock

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from node.purgatory.delayed_produce import DelayedProduce, FlushedProduce, PendingAppend, too_few_in_sync
+from node.replication.delayed_produce import DelayedProduce, FlushedProduce, PendingAppend, too_few_in_sync
 from node.replication.replica import AppendInfo, Replica
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.deferred_response import DeferredResponse

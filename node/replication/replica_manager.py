@@ -15,13 +15,13 @@ from pathlib import Path
 from cluster.replication.partition import Facts, Partition
 from node.events.recorder import NO_EVENTS, Events
 from node.metadata.metadata_cache import MetadataCache
-from node.purgatory.purgatories import Purgatories
+from node.metadata.topic_log_configs import TopicLogConfigs
 from node.replication.isr_updates import IsrUpdates
 from node.replication.leader_epoch_fence import LeaderEpochFence
 from node.replication.log_flusher import LogFlusher, OffloadFlush
+from node.replication.purgatories import Purgatories
 from node.replication.replica import Replica, ReplicaLog
 from node.replication.replica_ports import Follower, IsrStore, Logs, Offload
-from node.replication.topic_log_configs import TopicLogConfigs
 from node.runtime.loop_budget import LoopBudget
 from storage.configs.log_config import LogConfig
 from storage.descriptor_reserve import OutOfDescriptorsError

@@ -17,9 +17,9 @@ from node.handlers.admin import admin_handlers
 from node.handlers.groups import group_handlers
 from node.metadata.metadata_cache import MetadataCache
 from node.net.server import RequestContext
-from node.purgatory.purgatories import Purgatories
 from node.replication.fetching.replica_fetcher import FetchSettings
 from node.replication.fetching.replica_fetchers import ReplicaFetchers
+from node.replication.purgatories import Purgatories
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
 from tests.node.client_requests import TP, values_of

@@ -9,8 +9,8 @@ import pytest
 
 from cluster.state import PartitionState
 from cluster.zookeeper.store import OutcomeUnknownError
-from node.purgatory.purgatories import Purgatories
 from node.replication.isr_updates import IsrUpdates
+from node.replication.purgatories import Purgatories
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import VirtualClock, on_virtual_time, until

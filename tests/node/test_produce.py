@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from node.purgatory.delayed_produce import DelayedProduce, PendingAppend
+from node.replication.delayed_produce import DelayedProduce, PendingAppend
 from storage.configs.log_config import LogConfig
 from storage.segments.timestamp_search import MAX_QUICK_BYTES
 from tests.node.client_requests import TP, batch_of, fetch_request, produce_request

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node.replication.topic_log_configs import TopicLogConfigs
+from node.metadata.topic_log_configs import TopicLogConfigs
 from storage.configs.log_config import LogConfig
 
 WRONG = {"retention.ms": "soon", "segment.bytes": "5000", "no.such": "1"}

@@ -5,55 +5,69 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Protocol
 
-from node.observability.health_endpoints import HealthEndpoints
-from node.observability.metrics import Metrics
+from node.replication.replica_manager import ReplicaManager
 from node.settings.broker_settings import BrokerSettings
-from tidelog.clock import Clock
-from tidelog.errors import BrokerNotAvailableError
 from tidelog.protocol.operator_messages import DescribeBrokerRequest, DescribeBrokerResponse, LogDirectoryReport
 
 _DESCRIPTORS = Path("/proc/self/fd")
 
 
+class SessionSilence(Protocol):
+    """The part of `node.process.zookeeper_session.ZooKeeperSession` that this module needs."""
+
+    @property
+    def silence_ms(self) -> int: ...
+
+
+class FailedDirectories(Protocol):
+    """The part of `storage.log_manager.LogManager` that this module needs."""
+
+    @property
+    def failures(self) -> Mapping[Path, object]: ...
+
+
 class BrokerDescription:
     """The handler of DescribeBroker."""
 
-    def __init__(self, settings: BrokerSettings, observation: HealthEndpoints, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        replicas: ReplicaManager,
+        session: SessionSilence,
+        disks: FailedDirectories,
+        why_not_ready: Callable[[], str | None],
+    ) -> None:
         self._settings = settings
-        self._observation = observation
-        self._clock = clock
-        self._started_ms = clock.monotonic_ms()
+        self._replicas = replicas
+        self._session = session
+        self._disks = disks
+        self._why_not_ready = why_not_ready
+        self._started_ms = replicas.clock.monotonic_ms()
 
     async def describe(self, request: DescribeBrokerRequest) -> DescribeBrokerResponse:
         """Return the description. The file systems are queried on a thread."""
-        measures = self._observation.metrics
-        if measures is None:
-            raise BrokerNotAvailableError(self._observation.stage)
-        failures = {str(path): str(error) for path, error in measures.disks.failures.items()}
+        failures = {str(path): str(error) for path, error in self._disks.failures.items()}
         directories, open_files, software = await asyncio.to_thread(_look, self._settings.log_dirs, failures)
-        return self._answer(measures, directories, open_files, software)
-
-    def _answer(
-        self, measures: Metrics, directories: tuple[LogDirectoryReport, ...], open_files: int, software: str
-    ) -> DescribeBrokerResponse:
+        clock = self._replicas.clock
         return DescribeBrokerResponse(
             0,
-            broker_id=measures.identity.broker_id,
+            broker_id=self._replicas.broker_id,
             software_version=software,
-            now_ms=self._clock.now_ms(),
-            uptime_ms=self._clock.monotonic_ms() - self._started_ms,
-            partitions=len(measures.replicas),
+            now_ms=clock.now_ms(),
+            uptime_ms=clock.monotonic_ms() - self._started_ms,
+            partitions=len(self._replicas),
             open_files=open_files,
             open_files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             zookeeper=self._settings.zookeeper,
-            zookeeper_silence_ms=measures.session.silence_ms,
+            zookeeper_silence_ms=self._session.silence_ms,
             zookeeper_session_timeout_ms=self._settings.zookeeper_session_timeout_ms,
-            not_ready=self._observation.why_not_ready(),
+            not_ready=self._why_not_ready(),
             log_directories=directories,
         )
 

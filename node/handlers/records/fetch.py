@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from node.handlers.records.follower_fetch import FollowerFetches
 from node.handlers.records.read_partition import MAX_RESPONSE_BYTES, leader_for, read_partition, refusal
 from node.net.server import RequestContext
-from node.purgatory.delayed_produce import DelayedResponse
+from node.purgatory.delayed_response import DelayedResponse
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.deferred_response import DeferredResponse

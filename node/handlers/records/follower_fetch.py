@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from node.handlers.records.read_partition import MAX_RESPONSE_BYTES, leader_for, read_partition, refusal
 from node.net.server import RequestContext
-from node.purgatory.delayed_produce import DelayedResponse
+from node.purgatory.delayed_response import DelayedResponse
 from node.replication.fetch_sessions import FIRST_EPOCH, NO_SESSION, FetchSession, Member
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.deferred_response import DeferredResponse

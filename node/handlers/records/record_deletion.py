@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from node.metadata.internal_topics import check_record_deletion
 from node.net.server import RequestContext
-from node.purgatory.delayed_produce import DelayedResponse
+from node.purgatory.delayed_response import DelayedResponse
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
 from storage.log.log import HIGH_WATERMARK

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from node.purgatory.delayed_produce import DelayedProduce, DelayedResponse
+from node.purgatory.delayed_response import DelayedResponse
 from node.purgatory.purgatory import Purgatory
+from node.replication.delayed_produce import DelayedProduce
 from node.replication.fetch_sessions import FetchSession, FetchSessions
 from tidelog.client.async_event import Signal
 from tidelog.model import TopicPartition

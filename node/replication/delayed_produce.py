@@ -1,33 +1,14 @@
-"""Delayed responses: operations that wait in a purgatory and complete the response to a request."""
+"""Produces that wait in a purgatory until their appends are replicated or flushed."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 
 from cluster.replication.partition import Partition
-from node.purgatory.purgatory import DelayedOperation
+from node.purgatory.delayed_response import DelayedResponse
 from node.replication.replica import Replica
-from node.runtime.deferred_response import DeferredResponse
 from tidelog.errors import NotEnoughReplicasAfterAppendError, NotLeaderOrFollowerError, RequestTimedOutError
 from tidelog.protocol.messages import ProducePartitionResponse, ProduceResponse, Response
-
-
-class DelayedResponse(DelayedOperation):
-    """A delayed operation that completes the `response` to a request."""
-
-    __slots__ = ("response",)
-
-    def __init__(self, deadline_ms: int) -> None:
-        super().__init__(deadline_ms)
-        self.response = DeferredResponse()
-
-    @abstractmethod
-    def answer(self) -> Response:
-        """Return the answer for the current state."""
-
-    def on_complete(self) -> None:
-        self.response.complete(self.answer())
 
 
 @dataclass(slots=True)
