@@ -25,10 +25,9 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-if TYPE_CHECKING:
-    from tidelog.model import TopicPartition
+from tidelog.topic_partition import TopicPartition
 
 __all__ = [
     "ArgumentTypeError",

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from tidelog.errors import InvalidTopicError, TidelogError
+from tidelog.topic_partition import TopicPartition as TopicPartition
 
 T = TypeVar("T")
 
@@ -30,16 +31,6 @@ READ_COMMITTED = 1
 _MAX_TOPIC_NAME = 249
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 _ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+(?:%[\w.-]+)?)\]|([\w.:%-]+)):([0-9]{1,5})\Z", re.ASCII)
-
-
-class TopicPartition(NamedTuple):
-    """One partition of one topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class OffsetAndTimestamp(NamedTuple):

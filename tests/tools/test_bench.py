@@ -13,8 +13,8 @@ from tools.bench import __main__, interpreter, kafka_dump_check, machine
 from tools.bench.__main__ import status
 from tools.bench.catalog import BENCHMARKS, TABLES, select
 from tools.bench.clusters.probe_producer import longest_silence
-from tools.bench.environment import BenchEnvironment
-from tools.bench.results import Benchmark, Figure, NotMeasured, Results
+from tools.bench.environment import BenchEnvironment, Benchmark
+from tools.bench.results import Figure, NotMeasured, Results
 from tools.bench.runner import run
 from tools.bench.table import as_json, markdown, number
 from tools.check.dump import Reading

@@ -15,9 +15,10 @@ from tools.bench.clusters import (
     start_up,
     stopped_leader,
 )
+from tools.bench.environment import Benchmark
 from tools.bench.groups import commits, look_ups, offsets_load, rebalance
 from tools.bench.records import commands, consume, end_to_end, latency, memory, produce
-from tools.bench.results import Benchmark, Figure
+from tools.bench.results import Figure
 from tools.bench.spark import spark_read
 from tools.bench.without_cluster import checker, codec, hardware_floor, storage
 

@@ -1,4 +1,4 @@
-"""Gives benchmarks what they run in: a directory, clusters, and the time that each may take."""
+"""Defines a benchmark and what it runs in: a directory, clusters, and the time that it may take."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,7 +17,7 @@ from tidelog import Admin, NewTopic, TopicPartition
 from tidelog.errors import TidelogError
 from tidelog.local.cluster import LocalCluster
 from tools.bench.kafka_dump_check import KafkaDumpCheck
-from tools.bench.results import NotMeasured
+from tools.bench.results import Figure, NotMeasured
 
 T = TypeVar("T")
 
@@ -162,6 +163,19 @@ class BenchEnvironment:
         """Stop the shared cluster, so that the next run gets another."""
         self._shared = None
         self._open.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A measurement and its figures.
+
+    `measure` runs once and returns a value for each figure, by key. It raises NotMeasured, or the error that occurred.
+    """
+
+    name: str
+    settings: str
+    figures: tuple[Figure, ...]
+    measure: Callable[[BenchEnvironment], Mapping[str, float]]
 
 
 def wait_for(what: str, look: Callable[[], T | None], timeout_s: float = 60) -> T:

@@ -1,16 +1,11 @@
-"""Defines a figure, the benchmark that measures it, and the results of a run."""
+"""Defines a figure and the results of a run."""
 
 from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tools.bench.environment import BenchEnvironment
-
 
 _AIM = re.compile(r"([≤≥]) ([\d,.]+)")
 
@@ -47,19 +42,6 @@ class Figure:
             return False
         number = float(aim[2].replace(",", ""))
         return value > number if aim[1] == "≤" else value < number
-
-
-@dataclass(frozen=True, slots=True)
-class Benchmark:
-    """A measurement and its figures.
-
-    `measure` runs once and returns a value for each figure, by key. It raises NotMeasured, or the error that occurred.
-    """
-
-    name: str
-    settings: str
-    figures: tuple[Figure, ...]
-    measure: Callable[[BenchEnvironment], Mapping[str, float]]
 
 
 @dataclass(slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from tools.bench.environment import BenchEnvironment
+from tools.bench.environment import BenchEnvironment, Benchmark
 from tools.bench.kafka.cluster import Kafka
-from tools.bench.results import Benchmark, Figure, NotMeasured, Results
+from tools.bench.results import Figure, NotMeasured, Results
 from tools.bench.table import number
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from cluster.zookeeper.in_memory.link import ClientNetwork, Link, Work
 from cluster.zookeeper.in_memory.network_conditions import delay_s
@@ -33,13 +33,22 @@ from cluster.zookeeper.store import (
 )
 from tidelog.clock import Clock
 
-if TYPE_CHECKING:
-    from cluster.zookeeper.in_memory.ensemble import MemoryZooKeeper
-
 #: How long a closing client waits for the answer that its session has ended.
 _CLOSE_TIMEOUT_S = 3.0
 
 T = TypeVar("T")
+
+
+class Ensemble(Protocol):
+    """The part of `cluster.zookeeper.in_memory.ensemble.MemoryZooKeeper` that a client uses."""
+
+    def choose_server(self, seen_zxid: int) -> Server: ...
+    def open_session(self, session_id: int, timeout_ms: int, link: Link, answer: Callable[[Any], None]) -> None: ...
+    def propose(
+        self, operations: Sequence[Operation], owner: int, server: Server, answer: Callable[[Outcome], None]
+    ) -> None: ...
+    def sync(self, link: Link, answer: Callable[[Any], None]) -> None: ...
+    def close_session(self, link: Link, answer: Callable[[Any], None]) -> None: ...
 
 
 class MemoryStore:
@@ -53,7 +62,7 @@ class MemoryStore:
 
     def __init__(
         self,
-        zookeeper: MemoryZooKeeper,
+        zookeeper: Ensemble,
         network: ClientNetwork,
         clock: Clock,
         session_timeout_ms: int,

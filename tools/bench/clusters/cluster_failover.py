@@ -9,8 +9,8 @@ import os
 import time
 
 from tidelog import Producer, TopicPartition
-from tools.bench.environment import BenchEnvironment, ClusterUnderTest
-from tools.bench.results import Benchmark, Figure
+from tools.bench.environment import BenchEnvironment, Benchmark, ClusterUnderTest
+from tools.bench.results import Figure
 
 PARTITIONS = 1_000
 _TIMEOUT_S = 60.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from tools.bench import machine
-from tools.bench.environment import BenchEnvironment
-from tools.bench.results import Benchmark, Figure
+from tools.bench.environment import BenchEnvironment, Benchmark
+from tools.bench.results import Figure
 
 PARTITIONS = 1_000
 _SETTLE_S = 8.0

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tidelog import NewTopic, Producer, TopicPartition
-from tools.bench.environment import BenchEnvironment, ClusterUnderTest, wait_for
-from tools.bench.results import Benchmark, Figure, NotMeasured
+from tools.bench.environment import BenchEnvironment, Benchmark, ClusterUnderTest, wait_for
+from tools.bench.results import Figure, NotMeasured
 
 _WARM_UP = 300
 _RECORDS = 1_500

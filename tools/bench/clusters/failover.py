@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 
 from tools.bench.clusters.probe_producer import ProbeProducer
-from tools.bench.environment import BenchEnvironment, wait_for
-from tools.bench.results import Benchmark, Figure
+from tools.bench.environment import BenchEnvironment, Benchmark, wait_for
+from tools.bench.results import Figure
 
 _PARTITIONS = 6
 _PACE_S = 0.005

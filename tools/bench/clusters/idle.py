@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from tools.bench import machine
-from tools.bench.environment import BenchEnvironment
-from tools.bench.results import Benchmark, Figure
+from tools.bench.environment import BenchEnvironment, Benchmark
+from tools.bench.results import Figure
 
 _SETTLE_S = 2.0
 _WATCH_S = 3.0

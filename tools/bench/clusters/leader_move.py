@@ -6,8 +6,8 @@ import signal
 import time
 
 from tools.bench.clusters.probe_producer import ProbeProducer, Reader
-from tools.bench.environment import BenchEnvironment
-from tools.bench.results import Benchmark, Figure, NotMeasured
+from tools.bench.environment import BenchEnvironment, Benchmark
+from tools.bench.results import Figure, NotMeasured
 
 _PARTITIONS = 3
 _PACE_S = 0.002

@@ -8,8 +8,8 @@ import time
 
 from tidelog import Admin, NewTopic, Producer
 from tidelog.local.state import load_state
-from tools.bench.environment import MIN_IN_SYNC, REPLICAS, BenchEnvironment, command
-from tools.bench.results import Benchmark, Figure, NotMeasured
+from tools.bench.environment import MIN_IN_SYNC, REPLICAS, BenchEnvironment, Benchmark, command
+from tools.bench.results import Figure, NotMeasured
 
 _READY = Figure("start-up.ready", "`tidelog up --detach` in a fresh directory returns after", "s")
 _FIRST = Figure(

@@ -9,8 +9,8 @@ import signal
 import time
 
 from tools.bench.clusters.probe_producer import ProbeProducer
-from tools.bench.environment import BenchEnvironment, ClusterUnderTest, wait_for
-from tools.bench.results import Benchmark, Figure
+from tools.bench.environment import BenchEnvironment, Benchmark, ClusterUnderTest, wait_for
+from tools.bench.results import Figure
 
 _PARTITIONS = 3
 _PACE_S = 0.005

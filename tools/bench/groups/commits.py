@@ -10,10 +10,10 @@ from contextlib import AsyncExitStack
 import uvloop
 
 from tidelog import TopicPartition
-from tools.bench.environment import BenchEnvironment, ClusterUnderTest
+from tools.bench.environment import BenchEnvironment, Benchmark, ClusterUnderTest
 from tools.bench.groups import group_calls
 from tools.bench.profile import profiled
-from tools.bench.results import Benchmark, Figure
+from tools.bench.results import Figure
 
 _WARM_UP_S = 1.0
 #: The numbers of groups that commit at once.

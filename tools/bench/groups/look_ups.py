@@ -20,11 +20,11 @@ from tidelog.aio import Consumer as AsyncConsumer
 from tidelog.model import OffsetAndTimestamp
 from tidelog.records import BatchBuilder
 from tools.bench import machine
-from tools.bench.environment import BenchEnvironment, ClusterUnderTest
+from tools.bench.environment import BenchEnvironment, Benchmark, ClusterUnderTest
 from tools.bench.groups.ping_pong import ping_pong
 from tools.bench.profile import profiled
 from tools.bench.records.load import FLUSH_S
-from tools.bench.results import Benchmark, Figure, NotMeasured
+from tools.bench.results import Figure, NotMeasured
 
 _VALUE = bytes(100)
 _BATCH_BYTES = 16 << 10

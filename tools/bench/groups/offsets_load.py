@@ -13,9 +13,9 @@ import uvloop
 
 from tidelog import TopicPartition
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
-from tools.bench.environment import BenchEnvironment, ClusterUnderTest, wait_for
+from tools.bench.environment import BenchEnvironment, Benchmark, ClusterUnderTest, wait_for
 from tools.bench.groups import group_calls
-from tools.bench.results import Benchmark, Figure, NotMeasured
+from tools.bench.results import Figure, NotMeasured
 
 OFFSETS, PARTITIONS = 1_000_000, 100
 #: All groups belong to one partition of the offsets topic, which has the shipped number of partitions.

@@ -30,9 +30,9 @@ from tidelog.protocol.group_messages import (
     SyncGroupResponse,
 )
 from tidelog.protocol.native.connection import Connection
-from tools.bench.environment import BenchEnvironment
+from tools.bench.environment import BenchEnvironment, Benchmark
 from tools.bench.groups import group_calls
-from tools.bench.results import Benchmark, Figure, NotMeasured
+from tools.bench.results import Figure, NotMeasured
 
 MEMBERS, PARTITIONS = 50, 200
 _ROUNDS = 3

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tidelog import Producer, TopicPartition
-from tools.bench.environment import BenchEnvironment, ClusterUnderTest
+from tools.bench.environment import BenchEnvironment, Benchmark, ClusterUnderTest
 from tools.bench.records.load import FLUSH_S
 from tools.bench.records.reading import read_records
-from tools.bench.results import Benchmark, Figure, NotMeasured
+from tools.bench.results import Figure, NotMeasured
 
 _LINES_PER_S = 200_000
 _PARTITIONS = 6

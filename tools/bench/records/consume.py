@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 
 from tidelog import Consumer
-from tools.bench.environment import BenchEnvironment, ClusterUnderTest
+from tools.bench.environment import BenchEnvironment, Benchmark, ClusterUnderTest
 from tools.bench.records.load import in_words
 from tools.bench.records.reading import Read, read_columns, read_records
 from tools.bench.records.ready_made import BatchLoad
-from tools.bench.results import Benchmark, Figure, NotMeasured
+from tools.bench.results import Figure, NotMeasured
 
 _PARTITIONS = 6
 _WRITER_END_S = 180.0

@@ -9,8 +9,8 @@ import sys
 import time
 
 from tidelog import Consumer, Producer, TopicPartition
-from tools.bench.environment import BenchEnvironment
-from tools.bench.results import Benchmark, Figure, NotMeasured
+from tools.bench.environment import BenchEnvironment, Benchmark
+from tools.bench.results import Figure, NotMeasured
 
 _WARM_UP = 400
 _RECORDS = 2_000

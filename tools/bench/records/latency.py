@@ -6,8 +6,8 @@ import os
 import time
 
 from tidelog import Producer
-from tools.bench.environment import BenchEnvironment
-from tools.bench.results import Benchmark, Figure
+from tools.bench.environment import BenchEnvironment, Benchmark
+from tools.bench.results import Figure
 
 _WARM_UP = 400
 _RECORDS = 2_000

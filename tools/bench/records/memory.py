@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tools.bench import machine
-from tools.bench.environment import BenchEnvironment
-from tools.bench.results import Benchmark, Figure, NotMeasured
+from tools.bench.environment import BenchEnvironment, Benchmark
+from tools.bench.results import Figure, NotMeasured
 
 _LOADED = Figure(
     "memory.loaded", "… of the largest broker after the load", "MB", "≤ 200", kafka="loaded:rss_mb", same_client=True

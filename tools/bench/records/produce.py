@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
-from tools.bench.environment import BenchEnvironment
+from tools.bench.environment import BenchEnvironment, Benchmark
 from tools.bench.profile import profiled
 from tools.bench.records.load import Load, RecordLoad, in_words
 from tools.bench.records.ready_made import BATCH_BYTES, PRODUCERS, BatchLoad
-from tools.bench.results import Benchmark, Figure
+from tools.bench.results import Figure
 from tools.bench.without_cluster import hardware_floor
 
 #: Seconds of broker CPU for each GB of 1 KB records.

@@ -6,9 +6,9 @@ import json
 import subprocess
 import sys
 
-from tools.bench.environment import BenchEnvironment
+from tools.bench.environment import BenchEnvironment, Benchmark
 from tools.bench.records.load import topic_of
-from tools.bench.results import Benchmark, Figure, NotMeasured
+from tools.bench.results import Figure, NotMeasured
 
 _ROWS = 4_000_000
 _SIZE = 100

@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from tools.bench.environment import BenchEnvironment
-from tools.bench.results import Benchmark, Figure, NotMeasured
+from tools.bench.environment import BenchEnvironment, Benchmark
+from tools.bench.results import Figure, NotMeasured
 from tools.bench.without_cluster.checker_run import write_run
 from verify.checker.run_directory import RunDirectory
 

@@ -10,8 +10,8 @@ from typing import Any
 from tidelog.records import BatchBuilder, decode_columns
 from tidelog.records.columns import decode_buffers
 from tidelog.spark.columns import ArrowRows, kafka_schema
-from tools.bench.environment import BenchEnvironment
-from tools.bench.results import Benchmark, Figure, NotMeasured
+from tools.bench.environment import BenchEnvironment, Benchmark
+from tools.bench.results import Figure, NotMeasured
 
 _RECORDS = 10_000
 _SIZE = 100

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from tools.bench import machine
-from tools.bench.environment import REPLICAS, BenchEnvironment
-from tools.bench.results import Benchmark, Figure
+from tools.bench.environment import REPLICAS, BenchEnvironment, Benchmark
+from tools.bench.results import Figure
 
 _CHUNK = 256 << 10
 _PAYLOAD = 256 << 20

@@ -20,8 +20,8 @@ from storage.log.log import Log
 from tidelog.model import Buffer
 from tidelog.records import encode_batch, read_header
 from tidelog.records.header import HEADER, seal
-from tools.bench.environment import BenchEnvironment
-from tools.bench.results import Benchmark, Figure
+from tools.bench.environment import BenchEnvironment, Benchmark
+from tools.bench.results import Figure
 
 _SMALL, _LARGE = 16 << 10, 1 << 20
 _PAYLOAD = 256 << 20

@@ -1,0 +1,18 @@
+"""The type TopicPartition, without imports, because both errors and the model use it.
+
+Other modules import it from `tidelog.model`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
