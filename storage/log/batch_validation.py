@@ -11,19 +11,21 @@ about single records names them (KIP-467), so that the producer can send the oth
 if the topic asks for another codec (`compression.type`).
 
 A few kilobytes may hold half a million records or decompress to very many bytes, and a slow codec needs half a second
-for a MiB. The broker's event loop therefore validates short batches only (`validate_if_quick`). The result depends on
-the batch and the topic's settings alone, so longer batches are validated on another thread. A batch that would take
-long even there is refused as too large, so that clients send smaller ones.
+for a MiB. The validation of such a batch is therefore a long step (`storage.steps`), which may run on another thread,
+because the result depends on the batch and the topic's settings alone. A batch that would take long even there is
+refused as too large, so that clients send smaller ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 from storage.configs.log_config import LogConfig
 from storage.log.recompression import recompress
 from storage.segments.timestamp_search import MAX_QUICK_BYTES, MAX_QUICK_RECORDS
+from storage.steps import Steps, run_steps
 from tidelog.errors import (
     BrokerError,
     CorruptMessageError,
@@ -66,34 +68,30 @@ class ValidatedBatch(NamedTuple):
     data: Buffer
 
 
-class SlowValidationError(Exception):
-    """The batch must be validated with `validate_batch` on another thread. Not an answer to the producer."""
-
-
 def validate_batch(batch: Buffer, config: LogConfig, now_ms: int) -> ValidatedBatch:
     """Return the single batch in `batch` if its producer may append it to a topic with these settings.
 
-    Any thread may call this. CorruptMessageError, InvalidRecordError, MessageTooLargeError, RecordListTooLargeError,
-    InvalidTimestampError, InvalidTxnStateError, UnsupportedCompressionTypeError.
+    CorruptMessageError, InvalidRecordError, MessageTooLargeError, RecordListTooLargeError, InvalidTimestampError,
+    InvalidTxnStateError, UnsupportedCompressionTypeError.
     """
-    header = _checked_header(batch, config)
-    if not _needs_records(header, config, now_ms):
-        return ValidatedBatch(header, batch)
-    return _with_records(batch, header, config, now_ms, max(MAX_INSPECTED_BYTES, config.max_message_bytes))
+    return run_steps(validation_steps(batch, config, now_ms))
 
 
-def validate_if_quick(batch: Buffer, config: LogConfig, now_ms: int) -> ValidatedBatch:
-    """Validate as `validate_batch`. Raise SlowValidationError if that would block the caller's loop for too long."""
+def validation_steps(batch: Buffer, config: LogConfig, now_ms: int) -> Steps[ValidatedBatch]:
+    """Return as `validate_batch`. The records are a long step if they are many or large."""
     header = _checked_header(batch, config)
     if not _needs_records(header, config, now_ms):
         return ValidatedBatch(header, batch)
     limit = MAX_QUICK_BYTES if config.codec in (None, header.codec) else MAX_QUICKLY_COMPRESSED_BYTES
-    if header.record_count > MAX_QUICK_RECORDS or header.size_bytes > limit:
-        raise SlowValidationError
-    try:
-        return _with_records(batch, header, config, now_ms, limit)
-    except MessageTooLargeError:
-        raise SlowValidationError from None
+    if header.record_count <= MAX_QUICK_RECORDS and header.size_bytes <= limit:
+        try:
+            return _with_records(batch, header, config, now_ms, limit)
+        except MessageTooLargeError:
+            pass  # the records have more than `limit` bytes when decompressed
+    limit = max(MAX_INSPECTED_BYTES, config.max_message_bytes)
+    outcome = yield partial(_with_records, batch, header, config, now_ms, limit)
+    validated: ValidatedBatch = outcome.get()
+    return validated
 
 
 def validate_own(batch: Buffer, config: LogConfig) -> ValidatedBatch:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from storage import partition_metadata
@@ -25,7 +26,8 @@ from storage.producers.producer_state import ProducerState
 from storage.segments import segment_swap
 from storage.segments.log_segments import Segments
 from storage.segments.segment import Segment
-from storage.segments.timestamp_search import Searcher, TimestampOffset, run_whole
+from storage.segments.timestamp_search import TimestampOffset
+from storage.steps import Steps, run_steps, steps_while
 from tidelog.errors import BrokerError, CorruptMessageError, OffsetOutOfRangeError, StorageError
 from tidelog.model import Buffer
 from tidelog.records import read_header
@@ -329,28 +331,55 @@ class Log:
         self._raise_if_failed()
         return self._reader.bytes_between(offset, end_offset)
 
-    def offset_for_timestamp(
-        self, timestamp: int, upper_bound: int, search: Searcher = run_whole
-    ) -> TimestampOffset | None:
+    def offset_for_timestamp(self, timestamp: int, upper_bound: int) -> TimestampOffset | None:
         """Return the first record below `upper_bound` (exclusive) whose timestamp is at least `timestamp` (ms).
 
-        `search` runs each step that decodes a batch; its errors end the look-up. CorruptMessageError if a batch is
-        damaged, UnreadableRecordsError if its producer wrote records that cannot be decoded.
+        CorruptMessageError if a batch is damaged, UnreadableRecordsError if its producer wrote records that cannot be
+        decoded.
         """
-        self._raise_if_failed()
-        return self._confirmed(
-            timestamp_lookup.offset_for_timestamp(self._segments, timestamp, self.log_start_offset, upper_bound, search)
-        )
+        return run_steps(self.offset_for_timestamp_steps(timestamp, upper_bound))
 
-    def offset_of_max_timestamp(self, upper_bound: int, search: Searcher = run_whole) -> TimestampOffset | None:
+    def offset_for_timestamp_steps(self, timestamp: int, upper_bound: int) -> Steps[TimestampOffset | None]:
+        """Return as `offset_for_timestamp`. The log may change between two steps."""
+        return self._look_up(partial(timestamp_lookup.offset_for_timestamp, self._segments, timestamp), upper_bound)
+
+    def offset_of_max_timestamp(self, upper_bound: int) -> TimestampOffset | None:
         """Return the record with the largest timestamp below `upper_bound` (exclusive); the first one of equals.
 
-        `search` and errors as in `offset_for_timestamp`.
+        Errors as in `offset_for_timestamp`.
         """
-        self._raise_if_failed()
-        return self._confirmed(
-            timestamp_lookup.offset_of_max_timestamp(self._segments, self.log_start_offset, upper_bound, search)
-        )
+        return run_steps(self.offset_of_max_timestamp_steps(upper_bound))
+
+    def offset_of_max_timestamp_steps(self, upper_bound: int) -> Steps[TimestampOffset | None]:
+        """Return as `offset_of_max_timestamp`. The log may change between two steps."""
+        return self._look_up(partial(timestamp_lookup.offset_of_max_timestamp, self._segments), upper_bound)
+
+    def _look_up(
+        self, begin: Callable[[int, int], Steps[TimestampOffset | None]], upper_bound: int
+    ) -> Steps[TimestampOffset | None]:
+        """Return the answer of a look-up between the log start and the bound. `begin` starts it.
+
+        A: if segments were truncated, deleted or replaced between two steps, the look-up starts again, because it
+           would read files that have changed or that exist no more.
+        B: if the log start has passed the answer meanwhile, the look-up starts again too.
+        C: records that are appended meanwhile do not count, because the bound is at most the log end at the start.
+        """
+        while True:
+            self._raise_if_failed()
+            work = yield from steps_while(
+                begin(self.log_start_offset, min(upper_bound, self.log_end_offset)),  # C
+                partial(self._has_version, self._version),
+            )
+            if work.finished and (work.result is None or work.result.offset >= self.log_start_offset):
+                return self._confirmed(work.result)
+
+    @property
+    def _version(self) -> tuple[object, ...]:
+        """Return a value that differs once segments are truncated, deleted or replaced, or once the log has failed."""
+        return self.truncation_count, self._names, self._failure
+
+    def _has_version(self, version: tuple[object, ...]) -> bool:
+        return self._version == version
 
     def _confirmed(self, found: TimestampOffset | None) -> TimestampOffset | None:
         """Check the batch's epoch against the epoch cache, because no CRC covers the epoch. CorruptMessageError."""

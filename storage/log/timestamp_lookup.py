@@ -3,76 +3,83 @@
 Timestamps of records need not increase. The answer depends on the order of offsets, so a bisection over the records
 would be wrong. The running maximum in the time index does increase (`storage.segments.time_index` states the two facts
 that this module relies on). It leads to within one index interval of the first batch that may hold the answer. From
-there on, headers are read, and the one batch that qualifies is decoded. An index entry
-is written only when the maximum rises, so that a stretch without entries may also be one whose entries are missing. The
-headers of such a stretch are read once, because only the log can tell.
+there on, headers are read, and the one batch that qualifies is decoded. An index entry is written only when the maximum
+rises, so a stretch without entries may also be one whose entries are missing. Only the log can tell. The headers of
+such a stretch are read once, because `TimeIndex.confirmed_to` remembers the result for later look-ups.
+
+A look-up runs in steps (`storage.steps`) and keeps its position between them. Nothing else is remembered for later
+look-ups. If the record with the largest timestamp of a segment was deleted or compacted away, the indexes cannot lead
+past it. Each look-up of a time after the remaining records then reads the rest of that segment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 
-from storage.segments.index_lookup import Start
 from storage.segments.log_segments import Segments
-from storage.segments.segment import Question, Segment, Walked
-from storage.segments.timestamp_search import RecordSearch, Searcher, TimestampOffset, Turn
+from storage.segments.segment import Segment
+from storage.segments.timestamp_search import RecordSearch, TimestampOffset
+from storage.steps import PAUSE, Steps
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Buffer
 from tidelog.records import BatchHeader, validate_batch
 
 #: The base offset of a segment, and a function that returns when it was last written (ms). Called only if needed.
 SegmentTime = tuple[int, Callable[[], int]]
 
-#: The number of batches that are read in a few ms. After that many, the loop serves other requests.
-AT_ONCE = 1_000
+#: The number of batches that are read in a few ms. A look-up pauses after that many.
+BATCHES_PER_STEP = 1_000
 #: Work that takes as long as reading a batch: to check so many bytes, or to decode so many records.
 _BYTES_LIKE_A_BATCH = 16 * 1024
 _RECORDS_LIKE_A_BATCH = 8
 
-Batch = tuple[int, BatchHeader, memoryview]
-
 
 def offset_for_timestamp(
-    segments: Segments, timestamp: int, start_offset: int, upper_bound: int, search: Searcher
-) -> TimestampOffset | None:
+    segments: Segments, timestamp: int, start_offset: int, upper_bound: int
+) -> Steps[TimestampOffset | None]:
     """Return the first record in [start_offset, upper_bound) with a timestamp ≥ `timestamp`.
 
     The largest timestamp in a batch header or an index is an upper bound only: its record may lie before `start_offset`
     or may have been compacted away. In that case the next batches and segments are searched too.
     """
-    walk = _Walk(timestamp, start_offset, upper_bound, search)
+    budget = _StepBudget()
     for segment in segments.from_timestamp(timestamp):
         if segment.next_offset <= start_offset or segment.largest.timestamp < timestamp:
             continue
         if segment.base_offset >= upper_bound:
             return None
-        for header, batch in walk.through(segment, partial(segment.from_timestamp, timestamp, start_offset, search)):
-            if header.max_timestamp >= timestamp and (found := walk.search(header, batch)) is not None:
-                return found
+        batches = yield from segment.from_timestamp(timestamp, start_offset)
+        for _, header, batch in batches:
+            if header.base_offset >= upper_bound:
+                return None
+            searched = header.last_offset >= start_offset and header.max_timestamp >= timestamp
+            if searched:
+                found = yield from RecordSearch(timestamp, start_offset, upper_bound, header, batch).steps()
+                if found is not None:
+                    return found
+            if budget.is_spent_by(header, searched):
+                yield PAUSE
     return None
 
 
-def offset_of_max_timestamp(
-    segments: Segments, start_offset: int, upper_bound: int, search: Searcher
-) -> TimestampOffset | None:
+def offset_of_max_timestamp(segments: Segments, start_offset: int, upper_bound: int) -> Steps[TimestampOffset | None]:
     """Return the record with the largest timestamp in [start_offset, upper_bound); the first one of equals."""
     best: TimestampOffset | None = None
-    walk = _Walk(None, start_offset, upper_bound, search)
+    budget = _StepBudget()
     for segment in sorted(segments, key=lambda segment: -segment.largest.timestamp):
         largest = segment.largest.timestamp
         if largest < (best.timestamp if best is not None else 0):
             break
         if segment.next_offset <= start_offset or segment.base_offset >= upper_bound:
             continue
-        found = _largest_in(segment, start_offset, upper_bound, search, walk)
+        found = yield from _largest_in(segment, start_offset, upper_bound, budget)
         if found is not None and (best is None or (best.timestamp, -best.offset) < (found.timestamp, -found.offset)):
             best = found
     return best
 
 
 def _largest_in(
-    segment: Segment, start_offset: int, upper_bound: int, search: Searcher, walk: _Walk
-) -> TimestampOffset | None:
+    segment: Segment, start_offset: int, upper_bound: int, budget: _StepBudget
+) -> Steps[TimestampOffset | None]:
     """Return the answer for one segment.
 
     A: take the batch that first reached the segment's maximum, or the maximum below the bound that the time index
@@ -81,15 +88,15 @@ def _largest_in(
     C: if A found none, search all of the segment in the range.
     """
     whole = upper_bound >= segment.next_offset
-    reached = segment.largest if whole else segment.confirmed_maximum_before(upper_bound, search)
+    reached = segment.largest if whole else (yield from segment.confirmed_maximum_before(upper_bound))
     best: TimestampOffset | None = None
     if reached is not None and reached.offset >= start_offset:
         found = segment.find(reached.offset)
         if found is not None:
             position, header = found
-            batch: Buffer = segment.log.read(position, header.size_bytes)
-            validate_batch(batch, 0, header)
-            best = search(_of_batch(batch, header, None, start_offset, upper_bound))
+            checked: Buffer = segment.log.read(position, header.size_bytes)
+            validate_batch(checked, 0, header)
+            best = yield from RecordSearch(None, start_offset, upper_bound, header, checked).steps()
     if best is not None and reached is not None and best.timestamp == reached.timestamp:  # A
         if whole:
             return best
@@ -97,69 +104,35 @@ def _largest_in(
     else:
         best = None
         start = segment.position_before(start_offset)  # C
-    for header, batch in walk.through(segment, partial(segment.checked_from, start), best):
-        best = walk.found
-        if header.max_timestamp > (best.timestamp if best is not None else -1):
-            found_here = walk.search(header, batch)
-            if found_here is not None and (best is None or found_here.timestamp > best.timestamp):
-                walk.found = found_here
-    return walk.found
+    for _, header, batch in segment.checked_from(start):
+        if header.base_offset >= upper_bound:
+            break
+        least = best.timestamp if best is not None else -1
+        searched = header.last_offset >= start_offset and header.max_timestamp > least
+        if searched:
+            larger = yield from RecordSearch(None, start_offset, upper_bound, header, batch).steps()
+            if larger is not None and larger.timestamp > least:
+                best = larger
+        if budget.is_spent_by(header, searched):
+            yield PAUSE
+    return best
 
 
-class _Walk:
-    """The progress of one look-up through batches. After some ms other requests are served, and it continues later.
+class _StepBudget:
+    """The work that a look-up may still do before it pauses, counted in batches."""
 
-    found   the best answer so far in the current segment; the caller maintains it
-    """
+    def __init__(self) -> None:
+        self._left = BATCHES_PER_STEP
 
-    def __init__(self, timestamp: int | None, start_offset: int, upper_bound: int, search: Searcher) -> None:
-        self.found: TimestampOffset | None = None
-        self._timestamp = timestamp
-        self._start_offset = start_offset
-        self._upper_bound = upper_bound
-        self._search = search
-        self._cost = 0
-
-    def through(
-        self, segment: Segment, begin: Callable[[], Iterator[Batch]], found: TimestampOffset | None = None
-    ) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Yield the batches in the range, from the remembered position or from `begin` on.
-
-        `found` lies before `begin`.
-        """
-        # The key uses the segment's base offset, so that it stays the same while older segments are deleted.
-        # Nothing is remembered for a search that starts with an answer, because the answer may lie after that start.
-        question = (self._timestamp, max(self._start_offset, segment.base_offset)) if found is None else None
-        come_to = segment.walks.get(question) if question is not None else None
-        if come_to is not None and come_to.rest.expected_offset <= self._upper_bound:
-            batches, self.found = segment.checked_from(come_to.rest), come_to.found
-        else:
-            batches, self.found = begin(), found
-        header: BatchHeader | None = None
-        for position, header, batch in batches:
-            if header.base_offset >= self._upper_bound:
-                return
-            if header.last_offset >= self._start_offset:
-                yield header, batch
-            self._cost += 1 + header.size_bytes // _BYTES_LIKE_A_BATCH
-            if self._cost >= AT_ONCE:
-                self._cost = 0
-                self._note(segment, question, position, header)
-                self._search(Turn((segment, position)))
-        if header is not None:
-            self._note(segment, question, position, header)
-
-    def search(self, header: BatchHeader, batch: Buffer) -> TimestampOffset | None:
-        """Search the records of the batch."""
-        self._cost += header.record_count // _RECORDS_LIKE_A_BATCH
-        return self._search(_of_batch(batch, header, self._timestamp, self._start_offset, self._upper_bound))
-
-    def _note(self, segment: Segment, question: Question | None, position: int, header: BatchHeader) -> None:
-        if (
-            question is not None and header.next_offset <= self._upper_bound
-        ):  # another upper bound may include more of a batch that this bound splits
-            rest = Start(position + header.size_bytes, header.next_offset, header.partition_leader_epoch)
-            segment.note_walk(question, Walked(rest, self.found))
+    def is_spent_by(self, header: BatchHeader, searched: bool) -> bool:
+        """Charge one batch that was read, and perhaps searched. If the look-up must pause, begin the next budget."""
+        self._left -= 1 + header.size_bytes // _BYTES_LIKE_A_BATCH
+        if searched:
+            self._left -= header.record_count // _RECORDS_LIKE_A_BATCH
+        if self._left > 0:
+            return False
+        self._left = BATCHES_PER_STEP
+        return True
 
 
 def segment_times(
@@ -193,14 +166,3 @@ def offsets_up_to(offsets: Sequence[int], upper_bound: int) -> list[int]:
     if not offsets or offsets[0] <= upper_bound:
         return list(offsets)
     return [upper_bound, *(offset for offset in offsets if offset < upper_bound)]
-
-
-def _of_batch(
-    batch: Buffer, header: BatchHeader, timestamp: int | None, start_offset: int, upper_bound: int
-) -> RecordSearch:
-    """Return the search in the part of the batch within the range.
-
-    The range is clipped to the batch, so that equal searches stay equal while the log grows or is trimmed elsewhere.
-    """
-    start, end = max(start_offset, header.base_offset), min(upper_bound, header.next_offset)
-    return RecordSearch(timestamp, start, end, header, batch)

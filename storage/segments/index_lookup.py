@@ -7,20 +7,21 @@ This module changes no file. If an index contradicts the log, it raises DamagedI
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from storage.files import File
 from storage.segments.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, OffsetPosition
 from storage.segments.scan import header_at, scan_checked, scan_headers
 from storage.segments.time_index import IndexedTime, TimeIndex
-from storage.segments.timestamp_search import Searcher, Turn
+from storage.steps import PAUSE, Steps
 from tidelog.errors import CorruptMessageError
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records import BatchHeader
 
 _LOOKED_AT_ONCE = 20 * 1024
-#: The number of headers that are read in a few ms. After that many, the loop serves other requests.
-_WALKED_AT_ONCE = 1_000
+#: The number of headers that are read in a few ms. A look-up pauses after that many.
+HEADERS_PER_STEP = 1_000
 
 
 class DamagedIndexError(Exception):
@@ -177,30 +178,26 @@ class IndexedLog(NamedTuple):
             return Start(0, self.base_offset)
         return Start(entry.position, self._confirm(entry).base_offset)
 
-    def from_timestamp(
-        self, timestamp: int, start_offset: int, search: Searcher
-    ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """Yield checked batches, from a start before which no batch reaches `timestamp` or ends after `start_offset`.
+    def from_timestamp(self, timestamp: int, start_offset: int) -> Steps[Iterator[tuple[int, BatchHeader, memoryview]]]:
+        """Return checked batches, from a start before which no batch reaches `timestamp` or ends after `start_offset`.
 
-        Batches that are skipped are checked too, because a damaged header may hide the answer. DamagedIndexError, and
-        any error of `search`, is raised before the first batch.
+        Batches that are skipped are checked too, because a damaged header may hide the answer.
         """
-        start, reached = self._start_for_timestamp(timestamp, search)
+        start, reached = yield from self._start_for_timestamp(timestamp)
         if start_offset > self.base_offset and (least := self.position_before(start_offset)).position > start.position:
             start, reached = least, None  # it does not depend on the time index
-        for batch in self.checked_from(start):
+        batches = self.checked_from(start)
+        if reached is None:
+            return batches
+        for batch in batches:
             header = batch[1]
-            if reached is not None:
-                if header.max_timestamp < timestamp and header.last_offset < reached.offset:
-                    continue
+            if header.max_timestamp >= timestamp or header.last_offset >= reached.offset:
                 if (header.max_timestamp, header.last_offset) != reached:
                     self._confirm_time(reached)
-                reached = None
-            yield batch
-        if reached is not None:
-            raise DamagedIndexError
+                return chain((batch,), batches)
+        raise DamagedIndexError
 
-    def _start_for_timestamp(self, timestamp: int, search: Searcher) -> tuple[Start, IndexedTime | None]:
+    def _start_for_timestamp(self, timestamp: int) -> Steps[tuple[Start, IndexedTime | None]]:
         """Return a start at, or at most one index interval before, the first batch that reaches `timestamp`.
 
         Also return the index entry that led there. The caller still has to confirm that entry.
@@ -226,10 +223,10 @@ class IndexedLog(NamedTuple):
         header = self._confirm(entry)
         # The batch of the entry itself, and all before it, are too early.
         after = entry.position + header.size_bytes
-        self._confirm_standstill(below, header, after, search)
+        yield from self._confirm_maximum(below, header, after)
         return Start(after, header.next_offset, header.partition_leader_epoch), reached
 
-    def maximum_before(self, offset: int, search: Searcher) -> IndexedTime | None:
+    def maximum_before(self, offset: int) -> Steps[IndexedTime | None]:
         """Return the last time index entry whose batch ends before `offset`.
 
         Up to the last offset index entry before `offset`, no batch has a larger timestamp.
@@ -238,20 +235,17 @@ class IndexedLog(NamedTuple):
         entry = self.offset_index.floor(offset - 1)
         if entry is not None:
             header = self._confirm(entry)
-            self._confirm_standstill(reached, header, entry.position + header.size_bytes, search)
+            yield from self._confirm_maximum(reached, header, entry.position + header.size_bytes)
         elif reached is not None:
             self._confirm_time(reached)
         return reached
 
-    def _confirm_standstill(
-        self, reached: IndexedTime | None, indexed: BatchHeader, end: int, search: Searcher
-    ) -> None:
+    def _confirm_maximum(self, reached: IndexedTime | None, indexed: BatchHeader, end: int) -> Steps[None]:
         """Raise DamagedIndexError if the time index lacks entries after `reached` (None: before its first entry).
 
         `indexed`, whose batch ends at byte `end`, has an entry in the offset index. No timestamp up to it may therefore
         exceed `reached`. In most cases `reached` is that very batch. Otherwise the maximum did not rise, and the
-        headers in between must confirm this. The result is remembered, and after many headers the loop serves other
-        requests.
+        headers in between must confirm this. They are read once, because `TimeIndex.confirmed_to` notes how far.
         """
         if reached is not None and reached.offset == indexed.last_offset:
             if reached.timestamp != indexed.max_timestamp:
@@ -259,17 +253,17 @@ class IndexedLog(NamedTuple):
             return
         times = self.time_index
         known = reached.timestamp if reached is not None else NO_TIMESTAMP
-        position = times.still_until.get(reached, 0)
+        position = times.confirmed_to.get(reached, 0)
         if reached is not None and not position:
             at, header = self._confirm_time(reached)
             position = at + header.size_bytes
         for number, (at, header) in enumerate(scan_headers(self.log, position, end), 1):
             if header.max_timestamp > known:
                 raise DamagedIndexError
-            if not number % _WALKED_AT_ONCE:
-                times.note_standstill(reached, at + header.size_bytes)
-                search(Turn((times, at)))
-        times.note_standstill(reached, max(position, end))
+            if not number % HEADERS_PER_STEP:
+                times.note_confirmed(reached, at + header.size_bytes)
+                yield PAUSE
+        times.note_confirmed(reached, max(position, end))
 
     # --- confirming ----------------------------------------------------------------------------------
 

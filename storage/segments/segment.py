@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -15,7 +14,7 @@ from storage.segments.offset_index import OffsetIndex
 from storage.segments.scan import header_at, scan_checked, scan_headers
 from storage.segments.segment_files import SegmentFiles
 from storage.segments.time_index import IndexedTime, TimeIndex
-from storage.segments.timestamp_search import Searcher, TimestampOffset
+from storage.steps import Steps
 from tidelog.errors import CorruptMessageError, StorageError
 from tidelog.model import NO_TIMESTAMP, Buffer
 from tidelog.records import BatchHeader
@@ -23,17 +22,6 @@ from tidelog.records import BatchHeader
 T = TypeVar("T")
 
 _REWRITTEN_AT_ONCE = 1 << 20
-_WALKS_REMEMBERED = 1_024
-
-#: The wanted timestamp (None: the largest), and the offset at which the search starts.
-Question = tuple[int | None, int]
-
-
-class Walked(NamedTuple):
-    """The progress of a look-up: `rest` is the start of the unread part of the segment, `found` the answer so far."""
-
-    rest: Start
-    found: TimestampOffset | None
 
 
 class BatchSpan(NamedTuple):
@@ -51,7 +39,6 @@ class Segment:
     size          bytes of the `.log` that hold whole batches; the next append goes there
     next_offset   one past the last offset in the segment; base_offset while it is empty
     largest       the largest timestamp (ms, −1 for none) and the last offset of the first batch that reached it
-    walks         the progress of each recent look-up; batches appended later are not included
     """
 
     def __init__(
@@ -76,7 +63,6 @@ class Segment:
                 file.close()  # no other object refers to them yet
             raise
         self._first_timestamp: int | None = None
-        self.walks: dict[Question, Walked] = {}
 
     def reopened(self) -> Segment:
         """Return a new object of the same segment, loaded from the files."""
@@ -253,21 +239,13 @@ class Segment:
         """Return a start at, or at most one index interval before, the first batch that ends at or after `offset`."""
         return self._with_valid_indexes(lambda indexed: indexed.position_before(offset))
 
-    def from_timestamp(
-        self, timestamp: int, start_offset: int, search: Searcher
-    ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """Yield as `IndexedLog.from_timestamp`; rebuild the indexes first if they are wrong."""
-        return self._with_valid_indexes(lambda indexed: _begun(indexed.from_timestamp(timestamp, start_offset, search)))
+    def from_timestamp(self, timestamp: int, start_offset: int) -> Steps[Iterator[tuple[int, BatchHeader, memoryview]]]:
+        """Return as `IndexedLog.from_timestamp`; rebuild the indexes first if they are wrong."""
+        return self._steps_with_valid_indexes(lambda indexed: indexed.from_timestamp(timestamp, start_offset))
 
-    def note_walk(self, question: Question, walked: Walked) -> None:
-        """Remember the progress of a look-up in `walks`, which is cleared when it is full."""
-        if len(self.walks) >= _WALKS_REMEMBERED:
-            self.walks.clear()
-        self.walks[question] = walked
-
-    def confirmed_maximum_before(self, offset: int, search: Searcher) -> IndexedTime | None:
+    def confirmed_maximum_before(self, offset: int) -> Steps[IndexedTime | None]:
         """Return as `IndexedLog.maximum_before`; rebuild the indexes first if they are wrong."""
-        return self._with_valid_indexes(lambda indexed: indexed.maximum_before(offset, search))
+        return self._steps_with_valid_indexes(lambda indexed: indexed.maximum_before(offset))
 
     @property
     def _indexed(self) -> IndexedLog:
@@ -282,6 +260,14 @@ class Segment:
             self.rebuild_indexes()
             return ask(self._indexed)
 
+    def _steps_with_valid_indexes(self, ask: Callable[[IndexedLog], Steps[T]]) -> Steps[T]:
+        """Return as `_with_valid_indexes`, for a question that takes several steps."""
+        try:
+            return (yield from ask(self._indexed))
+        except DamagedIndexError:
+            self.rebuild_indexes()
+            return (yield from ask(self._indexed))
+
     # --- ending --------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
@@ -295,7 +281,6 @@ class Segment:
         self.log.truncate(position)
         self.size = position
         self._first_timestamp = None
-        self.walks.clear()
         self.load()
 
     def flush(self) -> None:
@@ -339,10 +324,3 @@ class Segment:
         self.time_index.keep(0)
         self.next_offset = self.base_offset
         self.largest = IndexedTime(NO_TIMESTAMP, self.base_offset)
-
-
-def _begun(found: Iterator[T]) -> Iterator[T]:
-    """Return an equal iterator, after its first element has been computed."""
-    for first in found:
-        return chain((first,), found)
-    return found

@@ -24,7 +24,8 @@ from tidelog.model import NO_TIMESTAMP
 
 LAYOUT = Struct(">qi")
 _TIMESTAMP, _OFFSET = 0, 1  # the fields
-_STRETCHES_REMEMBERED = 1_024
+#: The most entries of `confirmed_to`.
+_MAX_CONFIRMED = 1_024
 
 
 class IndexedTime(NamedTuple):
@@ -35,16 +36,20 @@ class IndexedTime(NamedTuple):
 
 
 class TimeIndex(SparseIndex):
-    """The running maximum of one segment's timestamps."""
+    """The running maximum of one segment's timestamps.
 
-    __slots__ = ("last_timestamp", "still_until")
+    last_timestamp   the timestamp of the last entry, −1 if there is none. Only larger timestamps are written
+    confirmed_to     for an entry (None: before the first): the byte of the `.log` up to which the headers of the
+                     batches after the entry's batch have shown that none of them exceeds the entry. Without this
+                     cache, each look-up would read a long stretch of equal or smaller timestamps again
+    """
+
+    __slots__ = ("confirmed_to", "last_timestamp")
 
     ENTRY = LAYOUT
 
-    #: Timestamp of the last entry, −1 if there is none. Only larger timestamps are written.
     last_timestamp: int
-    #: For an entry (None: before all): the byte of the `.log` up to which no batch after the entry's exceeds it.
-    still_until: dict[IndexedTime | None, int]
+    confirmed_to: dict[IndexedTime | None, int]
 
     def entry(self, slot: int) -> IndexedTime:
         timestamp, relative = self[slot]
@@ -63,11 +68,11 @@ class TimeIndex(SparseIndex):
         slot = self.rank(_OFFSET, offset - self._base_offset)
         return self.entry(slot - 1) if slot else None
 
-    def note_standstill(self, entry: IndexedTime | None, position: int) -> None:
-        """Remember a value of `still_until`, which is cleared when it is full."""
-        if len(self.still_until) >= _STRETCHES_REMEMBERED:
-            self.still_until.clear()
-        self.still_until[entry] = position
+    def note_confirmed(self, entry: IndexedTime | None, position: int) -> None:
+        """Set a value of `confirmed_to`, which is cleared first if it is full."""
+        if len(self.confirmed_to) >= _MAX_CONFIRMED:
+            self.confirmed_to.clear()
+        self.confirmed_to[entry] = position
 
     def maybe_append(self, timestamp: int, offset: int) -> bool:
         """Append the entry if it raises the maximum. Return whether it did."""
@@ -84,4 +89,4 @@ class TimeIndex(SparseIndex):
     def _refresh(self) -> None:
         last = self.last
         self.last_timestamp = last.timestamp if last else NO_TIMESTAMP
-        self.still_until = {}
+        self.confirmed_to = {}

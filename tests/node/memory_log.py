@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +15,8 @@ from storage.log.log import HIGH_WATERMARK
 from storage.log.log_appender import AppendInfo
 from storage.log.retention import SegmentFacts
 from storage.log.timestamp_lookup import SegmentTime, offsets_by_segment_time
-from storage.segments.timestamp_search import RecordSearch, Searcher, TimestampOffset, run_whole
+from storage.segments.timestamp_search import RecordSearch, TimestampOffset
+from storage.steps import Steps
 from tidelog.errors import InvalidRecordError, OffsetOutOfRangeError, StorageError
 from tidelog.model import Buffer, TopicPartition
 from tidelog.records import Record, assign_offsets, decode_records, iter_headers, read_header
@@ -118,13 +119,13 @@ class MemoryLog:
         headers = map(read_header, self.batches)
         return sum(each.size_bytes for each in headers if offset <= each.last_offset and each.base_offset < end_offset)
 
-    def offset_for_timestamp(
-        self, timestamp: int, upper_bound: int, search: Searcher = run_whole
-    ) -> TimestampOffset | None:
-        return next(self._found_in_each(timestamp, upper_bound, search), None)
+    def offset_for_timestamp_steps(self, timestamp: int, upper_bound: int) -> Steps[TimestampOffset | None]:
+        found = yield from self._found_in_each(timestamp, upper_bound)
+        return next(iter(found), None)
 
-    def offset_of_max_timestamp(self, upper_bound: int, search: Searcher = run_whole) -> TimestampOffset | None:
-        return max(self._found_in_each(None, upper_bound, search), key=lambda found: found.timestamp, default=None)
+    def offset_of_max_timestamp_steps(self, upper_bound: int) -> Steps[TimestampOffset | None]:
+        found = yield from self._found_in_each(None, upper_bound)
+        return max(found, key=lambda each: each.timestamp, default=None)
 
     def segment_offsets(self, timestamp: int, max_num_offsets: int, now_ms: int) -> list[int]:
         """Return offsets as if the log had one segment, last written at `written_ms`."""
@@ -191,12 +192,17 @@ class MemoryLog:
         left.truncate_to(self.recovery_point)
         return left
 
-    def _found_in_each(self, timestamp: int | None, upper_bound: int, search: Searcher) -> Iterator[TimestampOffset]:
-        for batch in self.batches:
+    def _found_in_each(self, timestamp: int | None, upper_bound: int) -> Steps[list[TimestampOffset]]:
+        """Return the answer in each batch; if a time is searched, in the first one that has an answer."""
+        answers = []
+        for batch in tuple(self.batches):
             header = read_header(batch)
-            found = search(RecordSearch(timestamp, header.base_offset, upper_bound, header, batch))
+            found = yield from RecordSearch(timestamp, header.base_offset, upper_bound, header, batch).steps()
             if found is not None:
-                yield found
+                answers.append(found)
+                if timestamp is not None:
+                    break
+        return answers
 
     def _take(self, batch: bytes) -> None:
         self.batches.append(batch)

@@ -319,3 +319,31 @@ async def test_leader_deposed_during_a_long_look_up_does_not_answer_it() -> None
         later = asyncio.ensure_future(leader.look_up(T0))
         leader.replica().partition.stop()
         assert (await later)[0] == NotLeaderOrFollowerError.code
+
+
+@on_virtual_time
+async def test_look_up_starts_again_in_the_log_of_a_recreated_topic() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        leader = cluster.leader
+        await leader.ask(produce_request(batch=large(T0)))
+        later = leader.handlers.handle(ListOffsetsRequest((ListOffsetsPartition(TP.topic, 0, T0),)), OF_A_CLIENT)
+        await leader.ask(cluster.leader_and_isr(topic_id="topic-id-2"), sender_epoch=1)
+        await leader.ask(produce_request(batch=batch_of(b"a", timestamp=T0 + 3), acks=1))
+        assert leader.replica().topic_id == "topic-id-2"
+        answer = (await later).partitions[0]  # type: ignore[misc, union-attr]
+        assert (answer.error_code, answer.offset) == (0, -1), "no record of the new topic is committed"
+
+
+@on_virtual_time
+async def test_look_up_does_not_count_records_committed_after_its_begin() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        leader = cluster.leader
+        await leader.ask(produce_request(batch=large(T0)))
+        later = leader.handlers.handle(
+            ListOffsetsRequest((ListOffsetsPartition(TP.topic, 0, MAX_TIMESTAMP),)), OF_A_CLIENT
+        )
+        await leader.ask(produce_request(batch=batch_of(b"a", timestamp=T0 + 3)))
+        answer = (await later).partitions[0]  # type: ignore[misc, union-attr]
+        assert (answer.error_code, answer.offset) == (0, 0)

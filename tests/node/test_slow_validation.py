@@ -12,12 +12,13 @@ import pytest
 from node.handlers.records import produce
 from node.net.server import RequestContext
 from node.runtime.keyed_queue import KeyedQueue
+from storage.configs.log_config import LogConfig
 from storage.segments.timestamp_search import MAX_QUICK_BYTES
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.memory_node import Node
 from tests.virtual_time import on_virtual_time
-from tidelog.errors import InvalidRecordError, NotLeaderOrFollowerError, RequestTimedOutError
+from tidelog.errors import InvalidRecordError, MessageTooLargeError, NotLeaderOrFollowerError, RequestTimedOutError
 from tidelog.model import TopicPartition
 from tidelog.protocol.messages import ProducePartition, ProduceRequest, ProduceResponse
 from tidelog.records import Codec, encode_batch
@@ -153,6 +154,16 @@ async def test_topic_recreated_during_validation_gets_no_old_batch() -> None:
         await leader.ask(again, sender_epoch=1)
         assert sent is not None and codes(await sent) == [NotLeaderOrFollowerError.code]
         assert leader.log().log_end_offset == 0
+
+
+@on_virtual_time
+async def test_batch_is_validated_again_if_settings_change_meanwhile() -> None:
+    async with await of_compacted_topics() as cluster:
+        cluster.leader.replica().configure(LogConfig.from_topic_configs({"message.timestamp.before.max.ms": "1"}))
+        sent = begin(cluster.leader, (TP, long()))
+        assert sent is not None and not sent.done()
+        cluster.leader.replica().configure(LogConfig.from_topic_configs({"max.message.bytes": "100"}))
+        assert codes(await sent) == [MessageTooLargeError.code]
 
 
 @on_virtual_time

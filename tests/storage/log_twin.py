@@ -39,10 +39,8 @@ _seed = st.integers(0, 999)
 _append = st.tuples(
     st.just("append"), st.tuples(st.lists(timestamps, min_size=1, max_size=4), st.sampled_from([Codec.NONE, *Codec]))
 )
-_steps = st.one_of(
-    _append,
-    _append,
-    _append,
+#: Steps that leave the same log open, so that a look-up may be between two of its own steps meanwhile.
+changes_between_steps = st.one_of(
     _append,
     st.tuples(st.just("truncate"), _fraction),
     st.tuples(st.just("trim"), _fraction),
@@ -52,6 +50,14 @@ _steps = st.one_of(
     st.tuples(st.just("compact"), st.tuples(_fraction, _seed)),
     st.tuples(st.just("compact"), st.tuples(_fraction, _seed)),
     st.tuples(st.just("follow"), st.tuples(st.lists(timestamps, min_size=1, max_size=4), st.integers(0, 5))),
+    st.tuples(st.just("rebuild"), st.none()),
+)
+_steps = st.one_of(
+    _append,
+    _append,
+    _append,
+    changes_between_steps,
+    changes_between_steps,
     st.tuples(st.just("reopen"), st.none()),
     st.tuples(st.just("kill"), st.booleans()),
     st.tuples(st.just("damage"), st.tuples(st.sampled_from(["remove", "zero", "cut", "garbage"]), _seed)),
@@ -167,6 +173,11 @@ class LogWithTwin:
 
     def _roll(self, _: None) -> None:
         self.log.roll(NOW)
+
+    def _rebuild(self, _: None) -> None:
+        """Rebuild the indexes, as a read does that has met damage."""
+        for segment in self.log.segments:
+            segment.rebuild_indexes()
 
     def _begin_epoch(self, _: None) -> None:
         self._epoch += 1

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from storage.configs.log_config import LogConfig
 from storage.files import File, RealFile, RealFiles
 from storage.log.log import Log
 from storage.log_manager import LogManager
-from storage.segments.timestamp_search import LongSearchError, QuickSearcher, TimestampOffset
+from storage.segments.timestamp_search import TimestampOffset
+from storage.steps import SteppedWork, Steps, call
 from tidelog.records import Codec, Record, decode_records, encode_batch, iter_headers
 
 NOW = 1_700_000_000_000
@@ -126,12 +127,11 @@ def largest(records: Iterable[tuple[Record, int]], upper_bound: int) -> Timestam
     return best
 
 
-def in_turns(ask: Callable[[QuickSearcher], TimestampOffset | None]) -> tuple[TimestampOffset | None, int]:
-    """Return the answer, and how often the look-up yielded to other requests."""
-    searcher, turns = QuickSearcher(), 0
-    while True:
-        try:
-            return ask(searcher), turns
-        except LongSearchError as error:
-            searcher.learn(error.search, error.search.run())
-            turns += 1
+def count_steps(steps: Steps[TimestampOffset | None]) -> tuple[TimestampOffset | None, int]:
+    """Return the answer of a look-up, and the number of its steps."""
+    work, count = SteppedWork(steps), 0
+    work.resume()
+    while not work.finished:
+        work.resume(call(work.step))
+        count += 1
+    return work.result, count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,12 +15,13 @@ from storage.log.batch_validation import (
     MAX_NAMED_RECORDS,
     MAX_QUICKLY_COMPRESSED_BYTES,
     MAX_RECORDS,
-    SlowValidationError,
+    ValidatedBatch,
     validate_batch,
-    validate_if_quick,
+    validation_steps,
 )
 from storage.log.log import Log
 from storage.segments.timestamp_search import MAX_QUICK_BYTES, MAX_QUICK_RECORDS
+from storage.steps import PAUSE, SteppedWork, call
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, open_log, read_all
 from tidelog.errors import (
     BrokerError,
@@ -238,28 +240,40 @@ GZIP: dict[str, object] = {"compression_type": "gzip"}
         pytest.param(keyed(*[None] * (MAX_QUICK_RECORDS + 1)), COMPACT, id="records that will be refused"),
     ],
 )
-def test_slow_validation_is_left_to_another_thread(data: bytes, settings: dict[str, object]) -> None:
-    with pytest.raises(SlowValidationError):
-        validate_if_quick(data, config(**settings), NOW)
-    assert validate_if_quick(data, config(), NOW) == (read_header(data), data), "the header tells all"
+def test_slow_validation_is_one_long_step(data: bytes, settings: dict[str, object]) -> None:
+    work = begun(data, config(**settings))
+    assert not work.finished and work.step is not PAUSE
+    expected = call(partial(validate_batch, data, config(**settings), NOW))
+    outcome = call(partial(work.resume, call(work.step)))
+    assert str(outcome.error) == str(expected.error)
+    assert work.finished == (expected.error is None)
+    assert not work.finished or work.result == expected.value
+    quick = begun(data, config())
+    assert quick.finished and quick.result == (read_header(data), data), "the header tells all"
+
+
+def begun(data: bytes, config: LogConfig) -> SteppedWork[ValidatedBatch]:
+    """Return a validation that has run up to its first step."""
+    work = SteppedWork(validation_steps(data, config, NOW))
+    work.resume()
+    return work
 
 
 @pytest.mark.parametrize("settings", [COMPACT, BOUNDED, GZIP, {**COMPACT, **GZIP}])
 @pytest.mark.parametrize("data", [keyed(b"k"), zipped(keyed(b"k", b"l")), keyed(*[b"k"] * 1000)])
-def test_quick_validation_accepts_as_full_validation_does(data: bytes, settings: dict[str, object]) -> None:
-    assert validate_if_quick(data, config(**settings), NOW) == validate_batch(data, config(**settings), NOW)
+def test_short_validation_needs_no_step(data: bytes, settings: dict[str, object]) -> None:
+    work = begun(data, config(**settings))
+    assert work.finished and work.result == validate_batch(data, config(**settings), NOW)
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.case)
-def test_quick_validation_refuses_as_full_validation_does(refusal: Refusal) -> None:
+def test_only_bombs_need_a_step_to_be_refused(refusal: Refusal) -> None:
     try:
-        validate_if_quick(refusal.data, config(**refusal.settings), NOW)
-    except SlowValidationError:
-        assert refusal.case.startswith("a bomb")
+        work = begun(refusal.data, config(**refusal.settings))
     except BrokerError as error:
         assert (type(error), error.code) == (refusal.error, refusal.code)
     else:
-        raise AssertionError("admitted")
+        assert not work.finished and refusal.case.startswith("a bomb")
 
 
 LATE, OLD = NOW + 2 * HOUR_MS, NOW - 2 * HOUR_MS
@@ -270,7 +284,6 @@ SINCE_AN_HOUR: dict[str, object] = {"message_timestamp_before_max_ms": HOUR_MS}
 
 
 @pytest.mark.parametrize("pack", [bytes, zipped], ids=["plain", "compressed"])
-@pytest.mark.parametrize("check", [validate_batch, validate_if_quick])
 @pytest.mark.parametrize(
     ("stamps", "keys", "settings", "error", "faults"),
     [
@@ -287,12 +300,11 @@ def test_a_refusal_for_single_records_names_each_of_them(
     settings: dict[str, object],
     error: type[BrokerError],
     faults: dict[int, str],
-    check: Callable[[bytes, LogConfig, int], object],
     pack: Callable[[bytes], bytes],
 ) -> None:
     records = [(stamp, None if key == ord("-") else b"k", b"v", ()) for stamp, key in zip(stamps, keys, strict=True)]
     with pytest.raises(error) as caught:
-        check(pack(encode_batch(records)), config(**settings), NOW)
+        validate_batch(pack(encode_batch(records)), config(**settings), NOW)
     assert caught.value.record_errors == faults
     first = min(faults)
     others = f"; {len(faults) - 1} more of its records are refused too" if len(faults) > 1 else ""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from storage.segments.offset_index import OffsetIndex, OffsetPosition
 from storage.segments.time_index import IndexedTime, TimeIndex
 from storage.segments.timestamp_search import TimestampOffset
-from tests.storage.logs import NOW, UnsyncedFiles, append, first_at_or_after, in_turns, largest, open_log, records_of
+from tests.storage.logs import NOW, UnsyncedFiles, append, count_steps, first_at_or_after, largest, open_log, records_of
 
 ENTRY = Struct(">qi")
 BASE = 1000
@@ -142,9 +142,9 @@ def test_constant_maximum_is_scanned_once_and_in_several_steps(tmp_path: Path) -
         append(log, NOW - 1)
     append(log, NOW + 1)
     end, found = log.log_end_offset, TimestampOffset(NOW + 1, 2_501, 0)
-    ask = partial(log.offset_for_timestamp, NOW + 1, end)
-    assert in_turns(ask) == (found, 2), "a thousand batches at once"
-    assert in_turns(ask) == (found, 0), "it is remembered"
+    ask = partial(log.offset_for_timestamp_steps, NOW + 1, end)
+    assert count_steps(ask()) == (found, 2), "a thousand batches in one step"
+    assert count_steps(ask()) == (found, 0), "the index notes that the maximum is confirmed"
 
 
 def test_constant_maximum_is_forgotten_after_a_truncation(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,41 +12,47 @@ from hypothesis import strategies as st
 
 from storage.log import timestamp_lookup
 from storage.log.log import Log
+from storage.segments import index_lookup
 from storage.segments.fixed_entry_file import PAGE
-from storage.segments.timestamp_search import QuickSearcher, TimestampOffset
+from storage.segments.timestamp_search import TimestampOffset
+from storage.steps import Steps
 from tests.storage.log_twin import CaseCounts, LogWithTwin, step_sequences, timestamps
-from tests.storage.logs import NOW, append, batch, first_at_or_after, in_turns, open_log, records_of
+from tests.storage.logs import NOW, append, batch, count_steps, first_at_or_after, open_log, records_of
 from tidelog.records import iter_headers
 
 
 @settings(max_examples=100)
 @given(
-    step_sequences, st.lists(timestamps, max_size=3), st.floats(0, 1), st.sampled_from([timestamp_lookup.AT_ONCE, 1])
+    step_sequences,
+    st.lists(timestamps, max_size=3),
+    st.floats(0, 1),
+    st.sampled_from([timestamp_lookup.BATCHES_PER_STEP, 1]),
 )
 def _every_look_up_answers_what_the_list_answers(
-    counts: CaseCounts, story: list[tuple[str, object]], targets: list[int], fraction: float, at_once: int
+    counts: CaseCounts, story: list[tuple[str, object]], targets: list[int], fraction: float, per_step: int
 ) -> None:
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(timestamp_lookup, "AT_ONCE", at_once)
+        patched.setattr(timestamp_lookup, "BATCHES_PER_STEP", per_step)
+        patched.setattr(index_lookup, "HEADERS_PER_STEP", per_step)
         both = LogWithTwin(Path(directory), counts)
 
-        def answer(ask: Callable[..., TimestampOffset | None], *question: int) -> TimestampOffset | None:
-            found, turns = in_turns(partial(ask, *question))
-            counts.add("others had a turn", turns)
+        def answer(steps: Steps[TimestampOffset | None]) -> TimestampOffset | None:
+            found, count = count_steps(steps)
+            counts.add("a look-up in several steps", count)
             return found
 
         for step, value in story:
             both.run(step, value)
             log, end = both.log, both.log.log_end_offset
             for target in targets:
-                assert answer(log.offset_for_timestamp, target, end) == both.first_at_or_after(target, end)
-            assert answer(log.offset_of_max_timestamp, end) == both.largest(end)
+                assert answer(log.offset_for_timestamp_steps(target, end)) == both.first_at_or_after(target, end)
+            assert answer(log.offset_of_max_timestamp_steps(end)) == both.largest(end)
         assert both.in_log() == both.readable()
         there = {timestamp for _, timestamp, _ in both.readable()}
         for bound in {log.log_end_offset, int(log.log_end_offset * fraction)}:
             for target in {*targets, *there, *(timestamp + 1 for timestamp in there)}:
-                assert answer(log.offset_for_timestamp, target, bound) == both.first_at_or_after(target, bound)
-            assert answer(log.offset_of_max_timestamp, bound) == both.largest(bound)
+                assert answer(log.offset_for_timestamp_steps(target, bound)) == both.first_at_or_after(target, bound)
+            assert answer(log.offset_of_max_timestamp_steps(bound)) == both.largest(bound)
         for offset, _, _ in both.readable():
             log._reader.forget()
             first = next(iter_headers(log.read(offset, 1)))[1]
@@ -66,7 +71,7 @@ def test_every_look_up_agrees_with_a_list_of_all_records() -> None:
         "an index damaged",
         "a segment deleted",
         "records compacted away",
-        "others had a turn",
+        "a look-up in several steps",
         least=5,
     )
 
@@ -196,37 +201,34 @@ def test_the_cost_of_a_look_up_does_not_grow_with_the_log(
     assert many[1] <= few[1] + 4 * PAGE * 12
 
 
-def past_what_was_trimmed(log: Log) -> list[Callable[[QuickSearcher], TimestampOffset | None]]:
+def past_trimmed_records(log: Log) -> list[Callable[[], Steps[TimestampOffset | None]]]:
     """Return look-ups that lead to a trimmed record, with 2,500 batches after it."""
     append(log, NOW + 5)
     for _ in range(2_500):
         append(log, NOW)
     log.raise_log_start(1)
     return [
-        lambda searcher: log.offset_for_timestamp(NOW + 1, log.log_end_offset, searcher),
-        lambda searcher: log.offset_of_max_timestamp(log.log_end_offset, searcher),
+        lambda: log.offset_for_timestamp_steps(NOW + 1, log.log_end_offset),
+        lambda: log.offset_of_max_timestamp_steps(log.log_end_offset),
     ]
 
 
-def test_look_up_past_trimmed_records_yields_and_resumes(tmp_path: Path) -> None:
-    by_time, latest = past_what_was_trimmed(open_log(tmp_path))
-    assert in_turns(by_time) == (None, 2), "a thousand batches at once"
-    assert in_turns(by_time) == (None, 0), "it is remembered"
-    assert in_turns(latest) == (TimestampOffset(NOW, 1, 0), 2)
-    assert in_turns(latest) == (TimestampOffset(NOW, 1, 0), 0)
+def test_look_up_past_trimmed_records_takes_several_steps(tmp_path: Path) -> None:
+    by_time, latest = past_trimmed_records(open_log(tmp_path))
+    assert count_steps(by_time()) == (None, 2), "a thousand batches in one step"
+    assert count_steps(latest()) == (TimestampOffset(NOW, 1, 0), 2)
 
 
-def test_look_up_progress_survives_appends_but_no_truncation(tmp_path: Path) -> None:
+def test_look_up_past_trimmed_records_finds_later_appends(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    both = past_what_was_trimmed(log)
-    assert [in_turns(ask)[1] for ask in both] == [2, 2]
+    both = past_trimmed_records(log)
     append(log, NOW + 3)
-    assert [in_turns(ask) for ask in both] == [(TimestampOffset(NOW + 3, 2_501, 0), 0)] * 2
+    assert [count_steps(ask()) for ask in both] == [(TimestampOffset(NOW + 3, 2_501, 0), 2)] * 2
     log.truncate_to(500)
     append(log, NOW + 2)
     while log.log_end_offset < 2_600:
         append(log, NOW)
-    assert [in_turns(ask)[0] for ask in both] == [TimestampOffset(NOW + 2, 500, 0)] * 2
+    assert [count_steps(ask())[0] for ask in both] == [TimestampOffset(NOW + 2, 500, 0)] * 2
 
 
 def test_large_or_decoded_batches_cost_more_than_one(tmp_path: Path) -> None:
@@ -237,5 +239,5 @@ def test_large_or_decoded_batches_cost_more_than_one(tmp_path: Path) -> None:
     append(log)
     log.raise_log_start(1)
     end = log.log_end_offset
-    assert in_turns(partial(log.offset_for_timestamp, NOW + 2, end)) == (None, 1)
-    assert in_turns(partial(log.offset_of_max_timestamp, end)) == (TimestampOffset(NOW + 1, 2, 0), 2)
+    assert count_steps(log.offset_for_timestamp_steps(NOW + 2, end)) == (None, 1)
+    assert count_steps(log.offset_of_max_timestamp_steps(end)) == (TimestampOffset(NOW + 1, 2, 0), 2)

@@ -9,16 +9,14 @@ from types import FrameType
 import pytest
 
 from storage.log.batch_validation import validate_batch
-from storage.log.log import Log
 from storage.segments.timestamp_search import (
     MAX_QUICK_BYTES,
     MAX_QUICK_RECORDS,
-    LongSearchError,
-    QuickSearcher,
     RecordSearch,
     TimestampOffset,
 )
-from tests.storage.logs import NOW, batch, config, open_log
+from storage.steps import PAUSE, SteppedWork, call
+from tests.storage.logs import NOW, batch, config, count_steps, open_log
 from tidelog.errors import UnreadableRecordsError
 from tidelog.records import HEADER_BYTES, Codec, compress, read_header
 from tidelog.records.header import HEADER, seal
@@ -77,24 +75,16 @@ LONG = [
 ]
 
 
-def both(log: Log, search: QuickSearcher) -> list[TimestampOffset | None]:
-    end = log.log_end_offset
-    return [log.offset_for_timestamp(NOW, end, search), log.offset_of_max_timestamp(end, search)]
-
-
 @pytest.mark.parametrize("data", LONG)
-def test_look_up_ends_at_a_long_search_and_restarts_with_its_answer(tmp_path: Path, data: bytes) -> None:
+def test_look_up_makes_a_long_search_a_step_of_its_own(tmp_path: Path, data: bytes) -> None:
     log = open_log(tmp_path)
     log.append_as_leader(batch(NOW - 1), 0, NOW)
     log.append_as_leader(data, 0, NOW)
-    searcher = QuickSearcher()
-    for _ in range(2):
-        with pytest.raises(LongSearchError) as caught:
-            both(log, searcher)
-        searcher.learn(caught.value.search, caught.value.search.run())
-    found = both(log, searcher)
-    assert found == [TimestampOffset(NOW, 1, 0)] * 2
-    assert found == [log.offset_for_timestamp(NOW, 10**6), log.offset_of_max_timestamp(10**6)], "the same at once"
+    end = log.log_end_offset
+    for steps in (log.offset_for_timestamp_steps(NOW, end), log.offset_of_max_timestamp_steps(end)):
+        assert count_steps(steps) == (TimestampOffset(NOW, 1, 0), 1)
+    found = [log.offset_for_timestamp(NOW, 10**6), log.offset_of_max_timestamp(10**6)]
+    assert found == [TimestampOffset(NOW, 1, 0)] * 2, "the same for a caller that may block"
 
 
 def test_search_at_the_limits_runs_at_once() -> None:
@@ -103,20 +93,20 @@ def test_search_at_the_limits_runs_at_once() -> None:
         with_block(b"".join(record(delta=each) for each in range(MAX_QUICK_RECORDS)), MAX_QUICK_RECORDS),
     ):
         search = RecordSearch(NOW, 0, 10**6, read_header(data), data)
-        assert QuickSearcher()(search) == TimestampOffset(NOW, 0, -1)
+        assert count_steps(search.steps()) == (TimestampOffset(NOW, 0, -1), 0)
 
 
-def test_the_answer_is_known_though_the_log_grows_and_is_trimmed_elsewhere(tmp_path: Path) -> None:
+def test_long_search_is_made_once_though_the_log_grows_and_is_trimmed(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.append_as_leader(batch(NOW - 1), 0, NOW)
     log.append_as_leader(with_block(record(bytes(MAX_QUICK_BYTES))), 0, NOW)
-    searcher = QuickSearcher()
-    with pytest.raises(LongSearchError) as caught:
-        log.offset_for_timestamp(NOW, 2, searcher)
-    searcher.learn(caught.value.search, caught.value.search.run())
+    look_up = SteppedWork(log.offset_for_timestamp_steps(NOW, 2))
+    look_up.resume()
+    assert look_up.step is not PAUSE
     log.append_as_leader(batch(NOW), 0, NOW)
     log.raise_log_start(1)
-    assert log.offset_for_timestamp(NOW, 3, searcher) == TimestampOffset(NOW, 1, 0)
+    look_up.resume(call(look_up.step))
+    assert look_up.finished and look_up.result == TimestampOffset(NOW, 1, 0)
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,14 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable
+from functools import partial
 
-from node.handlers.records.read_bounds import find_read_bounds
+from node.handlers.records.read_bounds import ReadBounds, find_read_bounds
 from node.net.server import RequestContext
 from node.replication.replica_manager import ReplicaManager
-from storage.segments.timestamp_search import LongSearchError, QuickSearcher, Search
+from node.runtime.step_runner import StepRunner
+from storage.segments.timestamp_search import TimestampOffset
+from storage.steps import SteppedWork, Steps, steps_while
 from tidelog.errors import (
     BrokerError,
     InvalidRequestError,
@@ -53,14 +56,14 @@ AT_ONCE = 64
 class OffsetLookUps:
     """The handler of ListOffsets. Work that would block the event loop too long is deferred.
 
-    Deferred are searches through very many records, of which one runs at a time on a thread, and the partitions of a
+    Deferred are look-ups in several steps (`storage.steps`), of which one step runs at a time, and the partitions of a
     request beyond the first `AT_ONCE`.
     """
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
         self._waiting = 0
-        self._turn = asyncio.Lock()
+        self._step_runner = StepRunner(replicas.offload, at_once=1)
 
     def list_offsets(
         self, request: ListOffsetsRequest, context: RequestContext
@@ -76,113 +79,97 @@ class OffsetLookUps:
             )
         named = [(part.topic, part.partition) for part in request.partitions]
         counts = Counter(named) if len(set(named)) < len(named) else {}
-        answers: list[ListOffsetsPartitionResponse | _LongLookUp] = []
+        look_ups = []
         for number, part in enumerate(request.partitions):
-            if counts and counts[part.topic, part.partition] > 1:
-                answers.append(ListOffsetsPartitionResponse(part.topic, part.partition, InvalidRequestError.code))
-            else:
-                look_up = _LongLookUp(self._replicas, request.replica_id, part)
-                answers.append(look_up.go_on() if number < AT_ONCE else look_up)
-        settled = [answer for answer in answers if isinstance(answer, ListOffsetsPartitionResponse)]
-        if len(settled) == len(answers):
-            return ListOffsetsResponse(tuple(settled))
-        return self._finish(answers, context)
+            twice = bool(counts) and counts[part.topic, part.partition] > 1
+            look_up = SteppedWork(self._answer(request.replica_id, part, named_twice=twice))
+            if number < AT_ONCE:
+                look_up.resume()
+            look_ups.append(look_up)
+        if all(look_up.finished for look_up in look_ups):
+            return ListOffsetsResponse(tuple(look_up.result for look_up in look_ups))
+        return self._finish(look_ups, context)
 
     async def _finish(
-        self, answers: list[ListOffsetsPartitionResponse | _LongLookUp], context: RequestContext
+        self, look_ups: list[SteppedWork[ListOffsetsPartitionResponse]], context: RequestContext
     ) -> ListOffsetsResponse:
+        def raise_if_late() -> None:
+            if 0 <= context.deadline_ms < self._replicas.clock.monotonic_ms():
+                raise RequestTimedOutError("timed out waiting for earlier look-ups")
+
         if self._waiting >= MAX_LONG_LOOK_UPS:
             raise RequestTimedOutError(f"{self._waiting} look-ups are waiting already; retry later")
         self._waiting += 1
         try:
-            settled = []
-            for number, answer in enumerate(answers):
+            answers = []
+            for number, look_up in enumerate(look_ups):
                 if number and not number % AT_ONCE:
                     await asyncio.sleep(0)  # lets other requests run
-                if isinstance(answer, _LongLookUp) and answer.is_new:
-                    answer = answer.go_on()
-                while not isinstance(answer, ListOffsetsPartitionResponse):
-                    async with self._turn:
-                        if 0 <= context.deadline_ms < self._replicas.clock.monotonic_ms():
-                            raise RequestTimedOutError("timed out waiting for earlier look-ups")
-                        answer = await answer.search_on_thread()
-                settled.append(answer)
-            return ListOffsetsResponse(tuple(settled))
+                answers.append(await self._step_runner.finish(look_up, raise_if_late))
+            return ListOffsetsResponse(tuple(answers))
         finally:
             self._waiting -= 1
 
+    # --- one partition ---------------------------------------------------------------------------------------
 
-class _LongLookUp:
-    """The look-up in one partition, which starts again after each search that was too long for the event loop.
-
-    The searcher keeps the results of finished searches, so each start gets further than the one before.
-    """
-
-    def __init__(self, replicas: ReplicaManager, replica_id: int, part: ListOffsetsPartition) -> None:
-        self._replicas = replicas
-        self._replica_id = replica_id
-        self._part = part
-        self._searcher = QuickSearcher()
-        self._search: Search | None = None
-
-    @property
-    def is_new(self) -> bool:
-        """Return whether the look-up has not begun yet."""
-        return self._search is None
-
-    def go_on(self) -> ListOffsetsPartitionResponse | _LongLookUp:
-        """Return the answer, or this look-up itself if a long search must run first."""
+    def _answer(
+        self, replica_id: int, part: ListOffsetsPartition, *, named_twice: bool
+    ) -> Steps[ListOffsetsPartitionResponse]:
+        """Return the answer for one partition, or its error."""
+        tp = TopicPartition(part.topic, part.partition)
         try:
-            return _look_up(self._replicas, self._replica_id, self._part, self._searcher)
-        except LongSearchError as error:
-            self._search = error.search
-            return self
+            if named_twice:
+                raise InvalidRequestError(f"{tp} is named twice")
+            return (yield from self._look_up(replica_id, part))
+        except UnreadableRecordsError as error:
+            log.error("%s: a look-up by time found unreadable records: %s", tp, error)
+            return ListOffsetsPartitionResponse(*tp, self._replicas.code_of(error, tp), offset=error.offset)
         except BrokerError as error:
-            return self._refusal(error)
+            return ListOffsetsPartitionResponse(*tp, self._replicas.code_of(error, tp))
 
-    async def search_on_thread(self) -> ListOffsetsPartitionResponse | _LongLookUp:
-        """Run the long search on a thread, then go on."""
-        assert self._search is not None
-        try:
-            self._searcher.learn(self._search, await self._replicas.offload(self._search.run))
-        except BrokerError as error:
-            return self._refusal(error)
-        return self.go_on()
+    def _look_up(self, replica_id: int, part: ListOffsetsPartition) -> Steps[ListOffsetsPartitionResponse]:
+        """Return the answer of the replica that may answer. If another one replaces it meanwhile, ask that one."""
+        while True:
+            bounds = self._bounds(replica_id, part)
+            if part.timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
+                return _position(bounds, part)
+            still_serves = partial(self._still_serves, bounds, replica_id, part)
+            work = yield from steps_while(_search(bounds, part.timestamp), still_serves)
+            if work.finished:
+                break
+        if (found := work.result) is not None:
+            return _answer(part, found.timestamp, found.offset, found.leader_epoch)
+        bounds.require_known_end()
+        return _answer(part, NO_TIMESTAMP, -1, None)
 
-    def _refusal(self, error: BrokerError) -> ListOffsetsPartitionResponse:
-        tp = TopicPartition(self._part.topic, self._part.partition)
-        code = self._replicas.code_of(error, tp)
-        if not isinstance(error, UnreadableRecordsError):
-            return ListOffsetsPartitionResponse(*tp, code)
-        log.error("%s: a look-up by time found unreadable records: %s", tp, error)
-        return ListOffsetsPartitionResponse(*tp, code, offset=error.offset)
+    def _bounds(self, replica_id: int, part: ListOffsetsPartition) -> ReadBounds:
+        tp = TopicPartition(part.topic, part.partition)
+        return find_read_bounds(self._replicas, replica_id, tp, part.current_leader_epoch)
+
+    def _still_serves(self, bounds: ReadBounds, replica_id: int, part: ListOffsetsPartition) -> bool:
+        """Return whether the look-up may go on in the same replica. Raise a BrokerError if no replica may answer."""
+        return self._bounds(replica_id, part).replica is bounds.replica
 
 
-def _look_up(
-    replicas: ReplicaManager, replica_id: int, part: ListOffsetsPartition, searcher: QuickSearcher
-) -> ListOffsetsPartitionResponse:
-    bounds = find_read_bounds(
-        replicas, replica_id, TopicPartition(part.topic, part.partition), part.current_leader_epoch
-    )
+def _position(bounds: ReadBounds, part: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    """Return the first offset of the log, or the end of the part that the sender may see."""
     log = bounds.replica.log
     if part.timestamp == EARLIEST_TIMESTAMP:
         start = log.log_start_offset
         epoch = log.epoch_at(start) if start < log.log_end_offset else None
         return _answer(part, NO_TIMESTAMP, start, epoch)
-    if part.timestamp == LATEST_TIMESTAMP:
-        bounds.require_known_end()
-        return _answer(part, NO_TIMESTAMP, bounds.upper_bound, log.latest_epoch)
-    if part.timestamp == MAX_TIMESTAMP:
-        bounds.require_known_end()
-        found = log.offset_of_max_timestamp(bounds.upper_bound, searcher)
-    elif part.timestamp < 0:
-        raise InvalidRequestError(f"timestamp {part.timestamp}: must be at least 0, or −1, −2 or −3 for a position")
-    else:
-        found = log.offset_for_timestamp(part.timestamp, bounds.upper_bound, searcher)
-    if found is not None:
-        return _answer(part, found.timestamp, found.offset, found.leader_epoch)
     bounds.require_known_end()
-    return _answer(part, NO_TIMESTAMP, -1, None)
+    return _answer(part, NO_TIMESTAMP, bounds.upper_bound, log.latest_epoch)
+
+
+def _search(bounds: ReadBounds, timestamp: int) -> Steps[TimestampOffset | None]:
+    """Return the search for a time, or for the largest timestamp."""
+    if timestamp == MAX_TIMESTAMP:
+        bounds.require_known_end()
+        return bounds.replica.log.offset_of_max_timestamp_steps(bounds.upper_bound)
+    if timestamp < 0:
+        raise InvalidRequestError(f"timestamp {timestamp}: must be at least 0, or −1, −2 or −3 for a position")
+    return bounds.replica.log.offset_for_timestamp_steps(timestamp, bounds.upper_bound)
 
 
 def _answer(part: ListOffsetsPartition, timestamp: int, offset: int, epoch: int | None) -> ListOffsetsPartitionResponse:

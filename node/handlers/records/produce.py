@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 
 from node.metadata.internal_topics import check_produce
 from node.net.server import RequestContext
-from node.replication.leader_appends import ACKS_ALL, ACKS_NONE, AppendOutcome, LeaderAppend, LeaderAppends
+from node.replication.leader_appends import ACKS_ALL, ACKS_NONE, AppendOutcome, LeaderAppends
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.deferred_response import DeferredResponse
 from node.runtime.keyed_queue import KeyedQueue
-from storage.log.batch_validation import SlowValidationError, ValidatedBatch, validate_batch, validate_if_quick
+from node.runtime.step_runner import StepRunner
+from storage.configs.log_config import LogConfig
+from storage.log.batch_validation import ValidatedBatch, validation_steps
+from storage.steps import SteppedWork, Steps
 from tidelog.errors import BrokerError, InvalidRequiredAcksError, RequestTimedOutError
-from tidelog.model import TopicPartition
+from tidelog.model import Buffer, TopicPartition
 from tidelog.protocol.messages import (
     ProducePartition,
     ProducePartitionResponse,
@@ -45,7 +49,7 @@ class Produces:
         self._replicas = replicas
         self._appends = LeaderAppends(replicas)
         self._queues: KeyedQueue[TopicPartition] = KeyedQueue()
-        self._threads = asyncio.Semaphore(VALIDATION_THREADS)
+        self._step_runner = StepRunner(replicas.offload, VALIDATION_THREADS)
 
     def handle(
         self, request: ProduceRequest, context: RequestContext
@@ -82,59 +86,47 @@ class Produces:
         tp = TopicPartition(part.topic, part.partition)
         try:
             check_produce(tp.topic)
-            if tp not in self._queues and not self._replicas.loop_budget.exhausted:
-                return self._append_at_once(tp, part, acks)
-        except SlowValidationError:
-            pass
         except BrokerError as error:
             return self._appends.refusal(tp, error)
+        append = SteppedWork(self._append(tp, part, acks))
+        if tp not in self._queues and not self._replicas.loop_budget.exhausted:
+            append.resume()
+            if append.finished:
+                return append.result
         size_bytes = len(part.records) + WAITING_OVERHEAD_BYTES
         if 0 < self._queues.held_bytes > MAX_WAITING_BYTES - size_bytes:
             return self._appends.refusal(
                 tp, RequestTimedOutError(f"{tp}: too many batches are waiting for validation; retry later")
             )
-        return self._queues.submit(tp, size_bytes, lambda: self._append_in_turn(tp, part, acks, deadline_ms))
+        return self._queues.submit(tp, size_bytes, lambda: self._finish_in_turn(tp, append, deadline_ms))
 
-    async def _append_in_turn(
-        self, tp: TopicPartition, part: ProducePartition, acks: int, deadline_ms: int
+    async def _finish_in_turn(
+        self, tp: TopicPartition, append: SteppedWork[AppendOutcome], deadline_ms: int
     ) -> AppendOutcome:
         try:
             await self._replicas.loop_budget.yield_()
             self._raise_if_late(deadline_ms)
-            try:
-                return self._append_at_once(tp, part, acks)
-            except SlowValidationError:
-                return await self._append_after_thread(tp, part, acks, deadline_ms)
+            return await self._step_runner.finish(append, partial(self._raise_if_late, deadline_ms))
         except BrokerError as error:
             return self._appends.refusal(tp, error)
 
-    def _append_at_once(self, tp: TopicPartition, part: ProducePartition, acks: int) -> LeaderAppend:
-        replica = self._appends.leader_or_raise(self._replicas.get_or_raise(tp), acks)
+    def _append(self, tp: TopicPartition, part: ProducePartition, acks: int) -> Steps[AppendOutcome]:
+        """Validate the batch, which may take a long step, and append it. Return the refusal if there is one."""
         try:
-            validated = validate_if_quick(part.records, replica.log.config, self._replicas.clock.now_ms())
-        except BrokerError as refusal:
-            return self._appends.repeated(replica, part.records, refusal)
-        return self._appends.append(replica, validated)
-
-    async def _append_after_thread(
-        self, tp: TopicPartition, part: ProducePartition, acks: int, deadline_ms: int
-    ) -> LeaderAppend:
-        async with self._threads:
-            self._raise_if_late(deadline_ms)
             replica = self._appends.leader_or_raise(self._replicas.get_or_raise(tp), acks)
-            config, now_ms = replica.log.config, self._replicas.clock.now_ms()
-            validated: ValidatedBatch | BrokerError
-            try:
-                validated = await self._replicas.offload(validate_batch, part.records, config, now_ms)
-            except BrokerError as refusal:
-                validated = refusal
-        self._raise_if_late(deadline_ms)
-        # The batch goes to this replica object only. The topic may have been deleted and created again meanwhile, with
-        # other settings.
-        replica = self._appends.leader_or_raise(replica, acks)
-        if isinstance(validated, BrokerError):
-            return self._appends.repeated(replica, part.records, validated)
-        return self._appends.append(replica, validated)
+            while True:
+                config = replica.log.config
+                validated = yield from _validated_or_refusal(part.records, config, self._replicas.clock.now_ms())
+                # The batch goes to this replica object only. The topic may have been deleted and created again
+                # meanwhile, with other settings.
+                replica = self._appends.leader_or_raise(replica, acks)
+                if replica.log.config is config:
+                    break
+            if isinstance(validated, BrokerError):
+                return self._appends.repeated(replica, part.records, validated)
+            return self._appends.append(replica, validated)
+        except BrokerError as error:
+            return self._appends.refusal(tp, error)
 
     def _raise_if_late(self, deadline_ms: int) -> None:
         if deadline_ms < self._replicas.clock.monotonic_ms():
@@ -152,3 +144,10 @@ class Produces:
         answer = self._acknowledge(outcomes, acks, due_ms)
         assert answer is not None
         return answer if isinstance(answer, Response) else await answer
+
+
+def _validated_or_refusal(batch: Buffer, config: LogConfig, now_ms: int) -> Steps[ValidatedBatch | BrokerError]:
+    try:
+        return (yield from validation_steps(batch, config, now_ms))
+    except BrokerError as refusal:
+        return refusal

@@ -1,0 +1,95 @@
+"""Work in steps, so that a broker's event loop serves other requests between two of them.
+
+Such work is a generator. The code between two yields takes a few ms at most. The generator yields in two cases:
+
+A  a call that may take long. The driver makes the call, if need be on another thread, and sends its outcome back.
+B  `PAUSE`: the work has taken a few ms, so the driver lets other requests run first.
+
+The generator keeps its position and what it has found so far, so that nothing is done twice. What it reads may change
+while it waits; `steps_while` then ends it, and its caller starts it again. `run_steps` is the driver for callers that
+may block. An event loop has `node.runtime.step_runner`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+PAUSE: Final = None
+#: A call that may take long, or PAUSE.
+Step = Callable[[], object] | None
+#: Work in steps that returns a T. A `StepOutcome` is sent to it after each call.
+Steps = Generator[Step, Any, T]
+
+
+class StepOutcome(NamedTuple):
+    """The result of a call, or the error that it raised."""
+
+    value: Any = None
+    error: Exception | None = None
+
+    def get(self) -> Any:
+        """Return the result, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+def call(step: Step) -> StepOutcome:
+    """Make the call of a step, whatever time it takes. Any thread may call this."""
+    try:
+        return StepOutcome(step() if step is not None else None)
+    except Exception as error:  # the work decides what the error means
+        return StepOutcome(error=error)
+
+
+class SteppedWork(Generic[T]):
+    """One piece of work, between two of its steps.
+
+    begun      the work has run up to its first step, or to its end
+    step       the step at which the work waits
+    finished   the work has ended, and `result` is what it returned
+    """
+
+    __slots__ = ("_steps", "begun", "finished", "result", "step")
+
+    result: T
+
+    def __init__(self, steps: Steps[T]) -> None:
+        self._steps = steps
+        self.begun = self.finished = False
+        self.step: Step = PAUSE
+
+    def resume(self, outcome: StepOutcome | None = None) -> None:
+        """Run the work up to its next step, with the outcome of the last one. Errors of the work are raised here."""
+        self.begun = True
+        try:
+            self.step = self._steps.send(outcome)
+        except StopIteration as end:
+            self.finished, self.result = True, end.value
+
+
+def run_steps(steps: Steps[T]) -> T:
+    """Run work to its end on the caller's thread, and return its result."""
+    work = SteppedWork(steps)
+    work.resume()
+    while not work.finished:
+        work.resume(call(work.step))
+    return work.result
+
+
+def steps_while(steps: Steps[T], is_unchanged: Callable[[], bool]) -> Steps[SteppedWork[T]]:
+    """Yield the steps of other work. End that work early if `is_unchanged` returns False, or raises, after a step.
+
+    Return the other work, which is `finished` unless it was ended early.
+    """
+    work = SteppedWork(steps)
+    work.resume()
+    while not work.finished:
+        outcome = yield work.step
+        if not is_unchanged():
+            break
+        work.resume(outcome)
+    return work
