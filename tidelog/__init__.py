@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tidelog.client.admin.admin_results import ClusterDescription, PartitionDescription, TopicDescription
     from tidelog.client.admin.config_requests import ConfigResource
     from tidelog.client.consumer.consumer import Consumer
-    from tidelog.client.consumer.fetch_buffer import ConsumerRecord, FetchedBatches
+    from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchedBatches
     from tidelog.client.consumer.seek_to_time import OlderRecords, StartingPoint, StartReason
     from tidelog.client.producer.producer import Producer
     from tidelog.client.producer.record_future import RecordFuture, RecordRun, RunPart
@@ -129,10 +129,10 @@ _MODULES = {
     "ConsumerGroupMetadata": "tidelog.model",
     "ConsumerGroupState": "tidelog.groups.descriptions",
     "ConsumerRebalanceListener": "tidelog.groups.membership.rebalance_listener",
-    "ConsumerRecord": "tidelog.client.consumer.fetch_buffer",
+    "ConsumerRecord": "tidelog.client.consumer.fetching.fetch_buffer",
     "ElectionType": "tidelog.protocol.partition_messages",
     "Endpoint": "tidelog.model",
-    "FetchedBatches": "tidelog.client.consumer.fetch_buffer",
+    "FetchedBatches": "tidelog.client.consumer.fetching.fetch_buffer",
     "MemberDescription": "tidelog.groups.descriptions",
     "NewPartitions": "tidelog.protocol.partition_messages",
     "NewTopic": "tidelog.protocol.messages",

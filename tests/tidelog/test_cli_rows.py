@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidelog.cli.records.rows import read_rows
-from tidelog.client.consumer.fetch_buffer import FetchedBatches
+from tidelog.client.consumer.fetching.fetch_buffer import FetchedBatches
 from tidelog.errors import MessageTooLargeError
 from tidelog.model import OffsetAndMetadata, TopicPartition
 from tidelog.records.control import MarkerKind, encode_control_batch

@@ -10,7 +10,7 @@ from tests.tidelog.clients import in_memory
 from tests.tidelog.fake_cluster import FakeCluster
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.aio import Consumer, Producer
-from tidelog.client.consumer.fetch_buffer import ConsumerRecord
+from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord
 from tidelog.errors import (
     BrokerError,
     ConfigError,

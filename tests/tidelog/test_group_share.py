@@ -13,7 +13,7 @@ from tidelog.cli.records.group_share import GroupReading
 from tidelog.cli.records.output import RecordWriter
 from tidelog.cli.terminal.progress import Progress
 from tidelog.client.consumer.consumer import Consumer
-from tidelog.client.consumer.fetch_buffer import FetchedBatches
+from tidelog.client.consumer.fetching.fetch_buffer import FetchedBatches
 from tidelog.errors import CommitFailedError, CorruptMessageError, RebalanceInProgressError, TidelogError
 from tidelog.model import OffsetAndMetadata, TopicPartition
 from tidelog.records.encode import encode_batch

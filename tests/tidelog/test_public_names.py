@@ -34,7 +34,7 @@ def test_looking_at_processes_loads_no_client() -> None:
     [
         (
             "from tidelog import Producer; Producer",
-            ("tidelog.groups", "tidelog.protocol.group_messages", "tidelog.client.consumer.fetcher"),
+            ("tidelog.groups", "tidelog.protocol.group_messages", "tidelog.client.consumer.fetching.fetcher"),
         ),
         (
             "from tidelog import Consumer; Consumer",

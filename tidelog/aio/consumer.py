@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from tidelog import arguments
 from tidelog.client.cluster_client import ClusterClient
-from tidelog.client.consumer.fetch_buffer import ConsumerRecord, FetchedBatches, PartitionBuffer
-from tidelog.client.consumer.fetcher import Fetcher
+from tidelog.client.consumer.fetching.assigned_partition import AssignedPartition
+from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchedBatches
+from tidelog.client.consumer.fetching.fetcher import Fetcher
+from tidelog.client.consumer.fetching.standing_error import StandingError
 from tidelog.client.consumer.list_offsets_v0 import offsets_before
 from tidelog.client.consumer.offset_lookup import end_of_each, offsets_for_times, outcomes_for_times, to_targets
 from tidelog.client.consumer.poll_remainder import PollRemainder
 from tidelog.client.consumer.seek_to_time import StartingPoint, starting_points
-from tidelog.client.consumer.standing_error import StandingError
 from tidelog.client.environment import ClientEnvironment
 from tidelog.client.help import assignment_repr, client_repr, shows_settings
 from tidelog.client.lifecycle import LoopBound
@@ -92,7 +93,7 @@ class Consumer(LoopBound):
         """Read exactly these partitions; partitions that were assigned before keep their position."""
         wanted = arguments.partitions("partitions", partitions)
         fetcher = self._started()
-        gone = set(fetcher.buffers).difference(wanted)
+        gone = set(fetcher.partitions).difference(wanted)
         if self._subscriber is not None:
             self._subscriber.before_manual_assignment(gone)
         fetcher.assign(dict.fromkeys(wanted))
@@ -112,7 +113,7 @@ class Consumer(LoopBound):
         fetcher = self._started()
         subscriber = self._subscriber
         if subscriber is None:
-            if fetcher.buffers:
+            if fetcher.partitions:
                 raise IllegalStateError(ASSIGNED)
             subscriber = self._ungrouped = self._new_topic_subscription(fetcher)
         subscriber.subscribe(choice, weakref.proxy(held))
@@ -172,13 +173,13 @@ class Consumer(LoopBound):
 
     def assignment(self) -> set[TopicPartition]:
         """Return the assigned partitions."""
-        return set(self._started().buffers)
+        return set(self._started().partitions)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read from `offset` next."""
         target = arguments.offset("offset", offset)
-        buffer = self._buffer("partition", partition)
-        buffer.seek(target)
+        assigned = self._assigned("partition", partition)
+        assigned.seek(target)
         self._started().wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
@@ -195,33 +196,34 @@ class Consumer(LoopBound):
         """Read next from each partition's first record with this time or a later time (default: all assigned)."""
         to_target_ms(time, "time")
         patience_ms, fetcher = self._timeout_ms(timeout_ms), self._started()
-        wanted = [buffer.topic_partition for buffer in self._buffers(partitions)] or list(fetcher.buffers)
+        wanted = [each.topic_partition for each in self._all_assigned(partitions)] or list(fetcher.partitions)
         targets = to_targets(dict.fromkeys(wanted, time))
         isolation_level = self.settings.isolation_level
         points = await starting_points(self.client, targets, patience_ms, isolation_level)
-        kept = {tp: point for tp, point in points.items() if tp in fetcher.buffers}  # others were unassigned meanwhile
+        # Partitions that were unassigned meanwhile are left out.
+        kept = {tp: point for tp, point in points.items() if tp in fetcher.partitions}
         for tp, point in kept.items():
-            fetcher.buffers[tp].seek(point.offset, -1 if point.leader_epoch is None else point.leader_epoch)
+            fetcher.partitions[tp].seek(point.offset, -1 if point.leader_epoch is None else point.leader_epoch)
         fetcher.wake()
         return kept
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Return no records of these partitions until `resume`; their positions stay. ValueError if not assigned."""
-        for buffer in self._buffers(partitions):
-            buffer.paused = True
+        for assigned in self._all_assigned(partitions):
+            assigned.paused = True
         self._started().wake()  # the fetcher may discard their fetched records now
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Return records of these partitions again."""
-        for buffer in self._buffers(partitions):
-            buffer.paused = False
+        for assigned in self._all_assigned(partitions):
+            assigned.paused = False
         fetcher = self._started()
         fetcher.arrived.set()
         fetcher.wake()
 
     def paused(self) -> set[TopicPartition]:
         """Return the assigned partitions that are paused."""
-        return {tp for tp, buffer in self._started().buffers.items() if buffer.paused}
+        return {tp for tp, assigned in self._started().partitions.items() if assigned.paused}
 
     async def poll(
         self, timeout_ms: int = 0, max_records: int | None = None
@@ -236,8 +238,8 @@ class Consumer(LoopBound):
             left = limit
             while left:
                 before = left
-                for tp, buffer in fetcher.buffers.items():
-                    records = buffer.take_records(min(left, _FAIR_SHARE)) if left and buffer.is_shown else []
+                for tp, assigned in fetcher.partitions.items():
+                    records = assigned.take_records(min(left, _FAIR_SHARE)) if left and assigned.is_shown else []
                     if records:
                         found.setdefault(tp, []).extend(records)
                         left -= len(records)
@@ -246,7 +248,7 @@ class Consumer(LoopBound):
             if not left:
                 # Move the partitions that gave records to the end, because the limit may have left out others.
                 for tp in found:
-                    fetcher.buffers[tp] = fetcher.buffers.pop(tp)
+                    fetcher.partitions[tp] = fetcher.partitions.pop(tp)
             return found.keys()
 
         await self._wait_for_data(timeout_ms, take)
@@ -257,8 +259,8 @@ class Consumer(LoopBound):
         found: dict[TopicPartition, FetchedBatches] = {}
 
         def take(fetcher: Fetcher) -> Collection[TopicPartition]:
-            for tp, buffer in fetcher.buffers.items():
-                if buffer.is_shown and (batches := buffer.take_batches()):
+            for tp, assigned in fetcher.partitions.items():
+                if assigned.is_shown and (batches := assigned.take_batches()):
                     found[tp] = batches
             return found.keys()
 
@@ -269,32 +271,32 @@ class Consumer(LoopBound):
         """Set the positions back to the polled records, because the caller did not receive them."""
         fetcher = self._started()
         for tp, taken in polled.items():
-            buffer = fetcher.buffers.get(tp)
-            if buffer is not None and buffer.position is not None:
+            assigned = fetcher.partitions.get(tp)
+            if assigned is not None and assigned.position is not None:
                 first = taken.fetch_offset if isinstance(taken, FetchedBatches) else taken[0].offset
-                buffer.set_position(first, -1)
+                assigned.set_back(first)
         fetcher.wake()
 
     async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """Return the offset of the next record that `poll` returns; wait for the look-up of the start if need be."""
-        buffer = self._buffer("partition", partition)
+        assigned = self._assigned("partition", partition)
         deadline_ms = self._deadline_ms(timeout_ms)
-        known = buffer.standing_error.failures
-        while buffer.position is None:
+        known = assigned.standing_error.failures
+        while assigned.position is None:
             fetcher = self._started()
             self.client.background.raise_failure()
             is_over = self.clock.monotonic_ms() >= deadline_ms
-            for standing_error in (fetcher.cluster_error, buffer.standing_error):
-                if is_over or standing_error.is_new() or buffer.standing_error.failures > known:
+            for standing_error in (fetcher.cluster_error, assigned.standing_error):
+                if is_over or standing_error.is_new() or assigned.standing_error.failures > known:
                     standing_error.raise_it()
             if is_over:
-                raise TimeoutError(f"{buffer.topic_partition}: the position was not found in time")
+                raise TimeoutError(f"{assigned.topic_partition}: the position was not found in time")
             await self._arrival(fetcher, deadline_ms)
-        return buffer.position
+        return assigned.position
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """Return the high watermark of the last fetch answer; None before the first answer."""
-        mark = self._buffer("partition", partition).high_watermark
+        mark = self._assigned("partition", partition).high_watermark
         return mark if mark >= 0 else None
 
     @overload
@@ -369,8 +371,8 @@ class Consumer(LoopBound):
         """Poll for an iteration; return False if no record arrived for `consumer_timeout_ms`."""
         limit_ms = self.settings.consumer_timeout_ms
         polled = await self.poll(ITERATION_POLL_MS if limit_ms is None else limit_ms)
-        buffers = self._started().buffers
-        self.poll_remainder.take({buffers[tp]: records for tp, records in polled.items()})
+        partitions = self._started().partitions
+        self.poll_remainder.take({partitions[tp]: records for tp, records in polled.items()})
         return bool(polled) or limit_ms is None
 
     async def close(self, *, autocommit: bool = True, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
@@ -407,7 +409,7 @@ class Consumer(LoopBound):
 
     def _facts(self) -> tuple[str, str]:
         """Return the group and the assignment, as `repr` shows them."""
-        assigned = list(self._fetcher.buffers) if self._fetcher is not None and not self.closed else []
+        assigned = list(self._fetcher.partitions) if self._fetcher is not None and not self.closed else []
         return f"group_id={self.settings.group_id!r}", f"assignment={assignment_repr(assigned)}"
 
     # --- helpers ----------------------------------------------------------------------------------
@@ -461,19 +463,19 @@ class Consumer(LoopBound):
             raise InvalidGroupIdError(f"{what} needs a group: give the consumer a group_id")
         return self._group
 
-    def _buffer(self, name: str, partition: TopicPartition) -> PartitionBuffer:
+    def _assigned(self, name: str, partition: TopicPartition) -> AssignedPartition:
         tp = arguments.partition(name, partition)
-        buffer = self._started().buffers.get(tp)
-        if buffer is None:
+        assigned = self._started().partitions.get(tp)
+        if assigned is None:
             raise ArgumentValueError(f"{name}: {tp} is not assigned")
-        return buffer
+        return assigned
 
-    def _buffers(self, partitions: Iterable[TopicPartition]) -> list[PartitionBuffer]:
-        return [self._buffer("partitions", tp) for tp in partitions]
+    def _all_assigned(self, partitions: Iterable[TopicPartition]) -> list[AssignedPartition]:
+        return [self._assigned("partitions", tp) for tp in partitions]
 
     def _reset(self, partitions: Iterable[TopicPartition], to: int) -> None:
-        for buffer in self._buffers(partitions) or list(self._started().buffers.values()):
-            buffer.reset(to)
+        for assigned in self._all_assigned(partitions) or list(self._started().partitions.values()):
+            assigned.reset(to)
         self._started().wake()
 
     async def _ends(
@@ -517,8 +519,8 @@ class Consumer(LoopBound):
             if found := take(fetcher):
                 # The next call raises these errors before it returns data, so that data cannot hide them for long.
                 self._has_pending_error = self.client.background.has_failed or any(
-                    buffer.standing_error.is_new() and buffer.is_shown and tp not in found
-                    for tp, buffer in fetcher.buffers.items()
+                    assigned.standing_error.is_new() and assigned.is_shown and tp not in found
+                    for tp, assigned in fetcher.partitions.items()
                 )
                 fetcher.wake()
                 return
@@ -544,7 +546,7 @@ class Consumer(LoopBound):
         if (error := fetcher.unassigned_error) is not None:
             fetcher.unassigned_error = None
             raise error
-        shown = [buffer.standing_error for buffer in fetcher.buffers.values() if buffer.is_shown]
+        shown = [assigned.standing_error for assigned in fetcher.partitions.values() if assigned.is_shown]
         for standing_error in (fetcher.cluster_error, *shown):
             if is_due(standing_error):
                 standing_error.raise_it()

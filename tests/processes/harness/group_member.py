@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TextIO
 
 from tidelog import Consumer, ConsumerRebalanceListener, OffsetAndMetadata, TopicPartition
-from tidelog.client.consumer.fetch_buffer import ConsumerRecord
+from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord
 from tidelog.errors import TidelogError
 
 SESSION_TIMEOUT_MS = 6_000

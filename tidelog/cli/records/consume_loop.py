@@ -19,7 +19,7 @@ from tidelog.records.compression import MAX_DECOMPRESSED_BYTES
 
 if TYPE_CHECKING:
     from tidelog.client.consumer.consumer import Consumer
-    from tidelog.client.consumer.fetch_buffer import FetchedBatches
+    from tidelog.client.consumer.fetching.fetch_buffer import FetchedBatches
 
 #: The position after the last written record of each partition of a poll; None if no record of it was written.
 Written = Mapping[TopicPartition, OffsetAndMetadata | None]

@@ -12,7 +12,7 @@ from tidelog.records.decode import RecordColumns, decode_columns
 from tidelog.records.header import iter_headers
 
 if TYPE_CHECKING:
-    from tidelog.client.consumer.fetch_buffer import FetchedBatches
+    from tidelog.client.consumer.fetching.fetch_buffer import FetchedBatches
 
 
 class Rows(NamedTuple):

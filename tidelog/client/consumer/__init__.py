@@ -1,1 +1,1 @@
-"""The consumer: positions, fetches and look-ups by time. Start with `fetcher.py`."""
+"""The consumer: positions, fetches and look-ups by time. Start with `fetching/`."""

@@ -10,7 +10,7 @@ from tidelog import arguments
 from tidelog.aio.consumer import CLOSE_TIMEOUT_MS
 from tidelog.aio.consumer import Consumer as AsyncConsumer
 from tidelog.client.blocking.blocking_client import BlockingClient
-from tidelog.client.consumer.fetch_buffer import ConsumerRecord, FetchedBatches
+from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchedBatches
 from tidelog.client.consumer.seek_to_time import StartingPoint
 from tidelog.client.environment import ClientEnvironment
 from tidelog.client.help import client_repr, shows_settings

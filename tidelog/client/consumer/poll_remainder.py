@@ -11,15 +11,16 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from tidelog.client.consumer.fetch_buffer import ConsumerRecord, PartitionBuffer
+from tidelog.client.consumer.fetching.assigned_partition import AssignedPartition
+from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchBuffer
 
 
 class _Piece(NamedTuple):
-    """The remaining records of one buffer, with the buffer's `generation` and `moves` when the records were taken."""
+    """The remaining records of one partition, with its `buffer` and `moves` when the records were taken."""
 
-    buffer: PartitionBuffer
+    partition: AssignedPartition
     left: Iterator[ConsumerRecord]
-    generation: int
+    buffer: FetchBuffer | None
     moves: int
 
 
@@ -30,10 +31,10 @@ class PollRemainder:
         self._pieces: deque[_Piece] = deque()
         self._left: Iterator[ConsumerRecord] = iter(())
 
-    def take(self, taken: Mapping[PartitionBuffer, list[ConsumerRecord]]) -> None:
-        """Hold the records that were just taken from these buffers. All earlier records must be yielded."""
+    def take(self, taken: Mapping[AssignedPartition, list[ConsumerRecord]]) -> None:
+        """Hold the records that were just taken from these partitions. All earlier records must be yielded."""
         self._pieces.extend(
-            _Piece(buffer, iter(records), buffer.generation, buffer.moves) for buffer, records in taken.items()
+            _Piece(partition, iter(records), partition.buffer, partition.moves) for partition, records in taken.items()
         )
         self._left = self._pieces[0].left if self._pieces else iter(())
 
@@ -48,14 +49,15 @@ class PollRemainder:
             self._left = self._pieces[0].left if self._pieces else iter(())
 
     def give_back(self) -> None:
-        """Give the remaining records back to their buffers, except to buffers whose position was moved meanwhile."""
+        """Give the remaining records back to their partitions, except those whose position was moved meanwhile."""
         while self._pieces:
-            buffer, left, generation, moves = self._pieces.popleft()
+            partition, left, buffer, moves = self._pieces.popleft()
             records = list(left)
             if not records:
                 continue
-            if buffer.generation == generation:
+            first = records[0].offset
+            if buffer is not None and partition.buffer is buffer:
                 buffer.take_back(records)
-            elif buffer.moves == moves and buffer.position is not None and records[0].offset < buffer.position:
-                buffer.rewind(records[0].offset)  # the buffer has dropped its data: fetch it again
+            elif partition.moves == moves and partition.position is not None and first < partition.position:
+                partition.rewind(first)  # the buffer has dropped its data: fetch it again
         self._left = iter(())

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from tidelog.client.cluster_client import ClusterClient
-from tidelog.client.consumer.fetcher import Fetcher
+from tidelog.client.consumer.fetching.fetcher import Fetcher
 from tidelog.client.metadata import ClusterView
 from tidelog.errors import IllegalStateError, NoBrokersError, TidelogError
 from tidelog.groups.membership.rebalance_listener import Caller, ConsumerRebalanceListener
@@ -66,7 +66,7 @@ class TopicSubscription:
         """Assign the partitions that the topics have now, and call the listener, whose exceptions are raised."""
         subscription = self._watch.subscription
         wanted = [TopicPartition(topic, each) for topic in sorted(self.topics) for each in range(self._count(topic))]
-        gone, added = set(self._fetcher.buffers).difference(wanted), set(wanted).difference(self._fetcher.buffers)
+        gone, added = set(self._fetcher.partitions).difference(wanted), set(wanted).difference(self._fetcher.partitions)
         if gone:
             try:
                 await self._call_listener(self._listener.on_partitions_revoked, gone)
@@ -85,10 +85,10 @@ class TopicSubscription:
         self._client.needs.remove(self._needed_topics)
         try:
             await self._watch.stop()
-            if owned := set(self._fetcher.buffers):
+            if owned := set(self._fetcher.partitions):
                 await self._call_listener(self._listener.on_partitions_revoked, owned)
         finally:
-            self._drop(set(self._fetcher.buffers))
+            self._drop(set(self._fetcher.partitions))
 
     async def abandon(self) -> None:
         """End the subscription of a consumer that was garbage-collected. The listener is not called."""
@@ -101,15 +101,15 @@ class TopicSubscription:
         return 0 if self._client.refusal(topic) else self._client.view.partition_count(topic)
 
     def _drop(self, gone: set[TopicPartition]) -> None:
-        buffers = self._fetcher.buffers
-        for tp in gone & buffers.keys():
-            standing_error = buffers[tp].standing_error
+        partitions = self._fetcher.partitions
+        for tp in gone & partitions.keys():
+            standing_error = partitions[tp].standing_error
             refusal = self._client.refusal(tp.topic) if tp.topic in self.topics else None
             if (
                 standing_error.error is None or standing_error.is_new()
             ):  # this way only one poll raises the error of a deleted topic
                 self._fetcher.unassigned_error = self._fetcher.unassigned_error or refusal
-        self._fetcher.assign([tp for tp in buffers if tp not in gone])
+        self._fetcher.assign([tp for tp in partitions if tp not in gone])
 
     async def _call_listener(
         self, method: Callable[[Collection[TopicPartition]], object], partitions: Collection[TopicPartition]

@@ -22,8 +22,8 @@ from functools import partial
 from tidelog.client.async_event import Signal
 from tidelog.client.background import SupervisedTask
 from tidelog.client.cluster_client import ClusterClient
-from tidelog.client.consumer.fetch_buffer import PartitionBuffer
-from tidelog.client.consumer.fetcher import Fetcher
+from tidelog.client.consumer.fetching.assigned_partition import AssignedPartition
+from tidelog.client.consumer.fetching.fetcher import Fetcher
 from tidelog.client.settings import ConsumerSettings
 from tidelog.errors import (
     CommitFailedError,
@@ -101,7 +101,7 @@ class GroupConsumer:
     def subscribe(self, subscription: Subscription, listener: ConsumerRebalanceListener) -> None:
         """Subscribe from the next poll on. Raise IllegalStateError if that contradicts the earlier calls."""
         before = self._watch.subscription
-        if before is None and self._fetcher.buffers:
+        if before is None and self._fetcher.partitions:
             raise IllegalStateError(ASSIGNED)
         subscription.require_same_kind_as(before)
         self._listener = listener
@@ -155,7 +155,7 @@ class GroupConsumer:
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, deadline_ms: int) -> None:
         """Commit these offsets, or the positions of all assigned partitions if None."""
-        read = self._consumed(self._fetcher.buffers) if offsets is None else offsets
+        read = self._consumed(self._fetcher.partitions) if offsets is None else offsets
         await self._offsets.commit(read, self._committer, deadline_ms)
 
     async def committed(
@@ -166,19 +166,19 @@ class GroupConsumer:
 
     def _consumed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the positions: after the last record that the user got, or where the user has sought to."""
-        buffers = self._fetcher.buffers
         read = {}
         for tp in partitions:
-            buffer = buffers.get(tp)
-            if buffer is not None and buffer.position is not None and not self._is_of_another_topic(buffer):
+            assigned = self._fetcher.partitions.get(tp)
+            buffer = None if assigned is None or self._is_of_another_topic(assigned) else assigned.buffer
+            if buffer is not None:
                 epoch = buffer.position_epoch
                 read[tp] = OffsetAndMetadata(buffer.position, "", epoch if epoch >= 0 else None)
         return read
 
-    def _is_of_another_topic(self, buffer: PartitionBuffer) -> bool:
+    def _is_of_another_topic(self, assigned: AssignedPartition) -> bool:
         """Return whether the topic was deleted and created again, and the fetcher has not started in the new topic."""
-        topic = self._client.view.topics.get(buffer.topic_partition.topic)
-        return topic is not None and buffer.topic_id not in ("", topic.topic_id)
+        topic = self._client.view.topics.get(assigned.topic_partition.topic)
+        return topic is not None and assigned.topic_id not in ("", topic.topic_id)
 
     def _committer(self) -> ConsumerGroupMetadata:
         """Return the identity for a commit.
@@ -214,7 +214,7 @@ class GroupConsumer:
         due = self._settings.enable_auto_commit and now_ms >= self._next_commit_ms
         if due and not self._committing and (self.assignment_is_current or not self.is_subscribed):
             self._next_commit_ms = now_ms + self._settings.auto_commit_interval_ms
-            self._start_auto_commit(self._consumed(self._fetcher.buffers))
+            self._start_auto_commit(self._consumed(self._fetcher.partitions))
 
     async def run_callbacks(self) -> None:
         """Run the callbacks that only `poll` may run. Raises their errors, including those of the listener."""
@@ -269,12 +269,12 @@ class GroupConsumer:
         if membership.fenced is not None:
             raise membership.fenced
         self._joined_topics = None
-        topics, owned = self.topics, set(self._fetcher.buffers)
+        topics, owned = self.topics, set(self._fetcher.partitions)
         leaving = {tp for tp in owned if tp.topic not in topics} if membership.settings.cooperative else owned
         await self._revoke_partitions(leaving)
         if membership.lost:
             return
-        owned_now = MemberData(tuple(sorted(self._fetcher.buffers)), self._generation)
+        owned_now = MemberData(tuple(sorted(self._fetcher.partitions)), self._generation)
         assigned = await self._member.join(
             topics, owned_now if membership.settings.cooperative else self._last_assignment
         )
@@ -284,7 +284,7 @@ class GroupConsumer:
         generation = membership.generation
         if membership.settings.cooperative:
             self._generation = generation  # the kept partitions are assigned in this generation too
-        taken = set(self._fetcher.buffers).difference(assigned)
+        taken = set(self._fetcher.partitions).difference(assigned)
         if taken:
             await self._revoke_partitions(taken)
         await self._poll_task.run_in_poll(partial(self._adopt, generation, assigned))
@@ -298,7 +298,7 @@ class GroupConsumer:
 
         async def withhold() -> None:
             for tp in leaving:
-                self._fetcher.buffers[tp].withheld = True
+                self._fetcher.partitions[tp].withheld = True
             read.update(self._consumed(leaving))
 
         await self._poll_task.run_in_poll(withhold)
@@ -328,7 +328,7 @@ class GroupConsumer:
 
     async def _drop_lost(self) -> None:
         """Drop all partitions after the group has removed this consumer."""
-        membership, lost = self._membership, set(self._fetcher.buffers)
+        membership, lost = self._membership, set(self._fetcher.partitions)
         membership.lost = False
         try:
             if lost:
@@ -341,15 +341,15 @@ class GroupConsumer:
         membership = self._membership
         if membership.state is not MemberState.STABLE or membership.generation != generation:
             return
-        added = set(assigned).difference(self._fetcher.buffers)
+        added = set(assigned).difference(self._fetcher.partitions)
         self._generation, self._last_assignment = generation, MemberData(tuple(sorted(assigned)), generation)
         self._fetcher.assign(sorted(assigned))
-        for buffer in self._fetcher.buffers.values():
-            buffer.withheld = False  # an interrupted rebalance may have withheld some
+        for each in self._fetcher.partitions.values():
+            each.withheld = False  # an interrupted rebalance may have withheld some
         await self._call_listener(self._listener.on_partitions_assigned, added)
 
     def _drop(self, gone: Collection[TopicPartition]) -> None:
-        self._fetcher.assign([tp for tp in self._fetcher.buffers if tp not in gone])
+        self._fetcher.assign([tp for tp in self._fetcher.partitions if tp not in gone])
 
     async def _call_listener(
         self, method: Callable[[Collection[TopicPartition]], object], partitions: Collection[TopicPartition]
@@ -376,7 +376,7 @@ class GroupConsumer:
             await self._stop_rebalancing()
             if self._membership.lost:
                 await self._drop_lost()
-            elif owned := set(self._fetcher.buffers):
+            elif owned := set(self._fetcher.partitions):
                 if autocommit:
                     await self._auto_commit(self._consumed(owned), deadline_ms)
                 await self._revoke(owned)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from tidelog.aio import Consumer
-from tidelog.client.consumer.fetch_buffer import ConsumerRecord
+from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord
 from tidelog.errors import TidelogError
 from tidelog.groups.membership.rebalance_listener import ConsumerRebalanceListener
 from tidelog.history.group_operations import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
-from tidelog.client.consumer.fetch_buffer import ConsumerRecord, FetchedBatches
+from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchedBatches
 from tidelog.errors import OffsetOutOfRangeError, TidelogError
 from tidelog.history.operations import Read, ReadFailed
 from tidelog.model import Buffer, TopicPartition

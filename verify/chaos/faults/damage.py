@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from tidelog.aio.consumer import Consumer
-from tidelog.client.consumer.fetch_buffer import ConsumerRecord
+from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord
 from tidelog.errors import LocalError, TidelogError
 from tidelog.history.history_files import SUFFIX, HistoryWriter
 from tidelog.history.operations import Client, Read

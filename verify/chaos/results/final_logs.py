@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tidelog.aio import Consumer
-from tidelog.client.consumer.fetch_buffer import FetchedBatches
+from tidelog.client.consumer.fetching.fetch_buffer import FetchedBatches
 from tidelog.errors import LocalError, TimeoutError
 from tidelog.local.broker import broker_environment
 from tidelog.model import TopicPartition

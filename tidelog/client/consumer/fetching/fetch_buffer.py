@@ -1,0 +1,262 @@
+"""Buffer the records of one partition that were fetched ahead of the reader. This module does no I/O.
+
+A buffer begins at one position. When the position moves, another buffer replaces it.
+
+position        the next offset that the reader gets
+fetch_offset    the next offset to request from the leader; ≥ position, and equal when the buffer is empty
+…_epoch         the leader epoch of the record before that offset; −1 if it is not known
+unreadable      the error of the next batch, which cannot be decoded; None: the batch can be decoded, or was not tried.
+                No more records come from `take_records`, but `take_batches` passes over the batch
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import repeat
+from typing import NamedTuple
+
+from tidelog.errors import BrokerError, CorruptMessageError, InternalError, MessageTooLargeError, TidelogError
+from tidelog.model import TopicPartition
+from tidelog.records.compression import MAX_DECOMPRESSED_BYTES
+from tidelog.records.decode import decode_columns
+from tidelog.records.encode import Header
+from tidelog.records.header import iter_headers, read_header, validate_batch
+
+#: Maximum number of fetch answers held for one partition: one that is read, and one that waits.
+MAX_CHUNKS = 2
+
+
+class ConsumerRecord(NamedTuple):
+    """One record; `timestamp` in ms, `timestamp_type` 0 for the producer's (CreateTime) and 1 for the broker's."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+
+class EpochRead(NamedTuple):
+    """The first offset that was fetched with a leader epoch."""
+
+    epoch: int
+    first_offset: int
+
+
+class FetchedBatches(NamedTuple):
+    """Whole batches as in the log; the first may begin before `fetch_offset`. The next read starts at `next_offset`.
+
+    `leader_epoch` is that of the last batch.
+    """
+
+    records: memoryview
+    fetch_offset: int
+    next_offset: int
+    high_watermark: int
+    log_start_offset: int
+    leader_epoch: int = -1
+
+
+_record_of: Callable[[tuple[object, ...]], ConsumerRecord] = partial(tuple.__new__, ConsumerRecord)
+
+
+class FetchBuffer:
+    """The fetched data of one partition from `offset` on; the record before it has leader epoch `epoch`.
+
+    epochs_read   the leader epochs of records before `offset` that were read without a gap, for a buffer that replaces
+                  another one after an earlier offset
+    """
+
+    __slots__ = (
+        "_chunks",
+        "_cursor",
+        "_decoded",
+        "_epochs_read",
+        "_max_decompressed_bytes",
+        "fetch_epoch",
+        "fetch_offset",
+        "position",
+        "position_epoch",
+        "topic_partition",
+        "unreadable",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        offset: int,
+        epoch: int = -1,
+        max_decompressed_batch_bytes: int = MAX_DECOMPRESSED_BYTES,
+        epochs_read: Iterable[EpochRead] = (),
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.position = self.fetch_offset = offset
+        self.position_epoch = self.fetch_epoch = epoch
+        self.unreadable: TidelogError | None = None
+        self._max_decompressed_bytes = max_decompressed_batch_bytes
+        self._chunks: deque[FetchedBatches] = deque()
+        self._cursor = 0
+        self._decoded: deque[ConsumerRecord] = deque()
+        #: The epochs of all data up to fetch_offset that was fetched without a gap; the last one is fetch_epoch.
+        self._epochs_read = list(epochs_read)
+
+    def rewound(self, offset: int) -> FetchBuffer:
+        """Return an empty buffer that begins at `offset`, at or before `fetch_offset`; records are fetched again."""
+        epochs = self._epochs_before(offset)
+        return self._replacement(offset, epochs[-1].epoch if epochs else -1, epochs)
+
+    def emptied(self) -> FetchBuffer:
+        """Return an empty buffer that begins at the position, so that the data fetched ahead is fetched again."""
+        return self._replacement(self.position, self.position_epoch, self._epochs_before(self.position))
+
+    def _replacement(self, offset: int, epoch: int, epochs: list[EpochRead]) -> FetchBuffer:
+        return FetchBuffer(self.topic_partition, offset, epoch, self._max_decompressed_bytes, epochs)
+
+    def _epochs_before(self, offset: int) -> list[EpochRead]:
+        return [each for each in self._epochs_read if each.first_offset < offset]
+
+    @property
+    def has_space(self) -> bool:
+        """Return whether one more fetch answer may be put here, and may become readable."""
+        return self.unreadable is None and len(self._chunks) < MAX_CHUNKS
+
+    @property
+    def has_data(self) -> bool:
+        """Return whether fetched data waits for the reader."""
+        return bool(self._decoded) or bool(self._chunks)
+
+    @property
+    def held_bytes(self) -> int:
+        """The size of the data that was fetched ahead, compressed as received."""
+        return sum(len(chunk.records) for chunk in self._chunks) if self._chunks else 0
+
+    @property
+    def has_lost_batches(self) -> bool:
+        """Return whether records were put back after their batches had left, so that `take_batches` cannot serve."""
+        return bool(self._decoded) and (not self._chunks or self._chunks[0].fetch_offset > self.position)
+
+    @property
+    def epoch_read_from(self) -> int | None:
+        """The first offset that was fetched with `fetch_epoch`; None if no record was fetched with that epoch.
+
+        A position that was looked up, committed or given may come with the epoch of the leader at that time, and the
+        record before it need not be of that epoch.
+        """
+        return self._epochs_read[-1].first_offset if self._epochs_read else None
+
+    def put(self, records: memoryview, *, high_watermark: int, log_start_offset: int, check_crcs: bool) -> bool:
+        """Store an answer to the fetch at `fetch_offset`; return whether it has data.
+
+        CorruptMessageError leaves the buffer unchanged.
+        """
+        next_offset, epoch = self.fetch_offset, self.fetch_epoch
+        epochs = self._epochs_read[-1:]
+        for at, header in iter_headers(records):
+            if check_crcs:
+                validate_batch(records, at, header)
+            if header.next_offset > next_offset:
+                first_offset = max(header.base_offset, next_offset)
+                next_offset, epoch = header.next_offset, header.partition_leader_epoch
+                if not epochs or epochs[-1].epoch != epoch:
+                    epochs.append(EpochRead(epoch, first_offset))
+        if next_offset == self.fetch_offset:
+            if len(records):
+                raise CorruptMessageError(f"{self.topic_partition}: no whole batch at offset {self.fetch_offset}")
+            return False
+        bounds = (self.fetch_offset, next_offset, high_watermark, log_start_offset)
+        self._chunks.append(FetchedBatches(records, *bounds, epoch))
+        self.fetch_offset, self.fetch_epoch = next_offset, epoch
+        self._epochs_read[-1:] = epochs
+        return True
+
+    def take_batches(self) -> FetchedBatches | None:
+        """Return the oldest answer (without the records that `take_records` took), and move the position past it."""
+        if not self._chunks:
+            return None
+        chunk = self._chunks.popleft()
+        cursor, self._cursor = self._cursor, 0
+        if self._decoded:
+            cursor = self._back_to_partly_read(chunk)
+            self._decoded.clear()
+        self.unreadable = None
+        start, self.position, self.position_epoch = self.position, chunk.next_offset, chunk.leader_epoch
+        return chunk._replace(records=chunk.records[cursor:], fetch_offset=start)
+
+    def take_records(self, limit: int) -> list[ConsumerRecord]:
+        """Return up to `limit` records in offset order, and move the position past the last.
+
+        A batch that cannot be decoded ends the result. It stays in the buffer, and `unreadable` has the error.
+        """
+        taken: list[ConsumerRecord] = []
+        while len(taken) < limit and (self._decoded or self._decode_next()):
+            free = limit - len(taken)
+            if free >= len(self._decoded):
+                taken.extend(self._decoded)
+                self._decoded.clear()
+            else:
+                taken.extend(self._decoded.popleft() for _ in range(free))
+            if taken:
+                self.position, self.position_epoch = taken[-1].offset + 1, taken[-1].leader_epoch
+        if not self._decoded:
+            self._drop_read_chunks()
+            if not self._chunks:
+                # Control records and compacted offsets after the last record count as read.
+                self.position, self.position_epoch = self.fetch_offset, self.fetch_epoch
+        return taken
+
+    def take_back(self, records: list[ConsumerRecord]) -> None:
+        """Put back the last records that `take_records` returned, because the user did not receive them."""
+        self._decoded.extendleft(reversed(records))
+        self.position = records[0].offset
+        before = self._epochs_before(self.position)
+        self.position_epoch = before[-1].epoch if before else -1
+
+    def _decode_next(self) -> bool:
+        """Decode one more batch and return True, even if it has no records for the reader; False: no batch is left."""
+        self._drop_read_chunks()
+        if not self._chunks or self.unreadable is not None:
+            return False
+        records = self._chunks[0].records
+        header = read_header(records, self._cursor)
+        at, behind = self._cursor, self._cursor + header.size_bytes
+        if header.is_control:
+            self._cursor = behind
+            return True
+        try:
+            columns = decode_columns(records, at, limit=self._max_decompressed_bytes)
+        except Exception as error:
+            kind: type[TidelogError] = type(error) if isinstance(error, BrokerError) else InternalError
+            span = f"offsets {header.base_offset} to {header.last_offset}"
+            hint = " (max_decompressed_batch_bytes)" if isinstance(error, MessageTooLargeError) else ""
+            self.unreadable = kind(f"{self.topic_partition}: the batch of {span} cannot be read: {error}{hint}")
+            self.unreadable.__cause__ = error
+            return False
+        self._cursor = behind
+        topic, number = self.topic_partition
+        rows = zip(
+            repeat(topic), repeat(number), repeat(header.partition_leader_epoch), columns.offsets, columns.timestamps,
+            repeat(int(header.timestamp_type)), columns.keys, columns.values, columns.headers,
+        )  # fmt: skip
+        decoded = list(map(_record_of, rows))
+        if decoded and decoded[0].offset < self.position:
+            decoded = [record for record in decoded if record.offset >= self.position]
+        self._decoded.extend(decoded)
+        return True
+
+    def _drop_read_chunks(self) -> None:
+        while self._chunks and self._cursor >= len(self._chunks[0].records):
+            read = self._chunks.popleft()
+            self.position, self.position_epoch = read.next_offset, read.leader_epoch
+            self._cursor = 0
+
+    def _back_to_partly_read(self, chunk: FetchedBatches) -> int:
+        for at, header in iter_headers(chunk.records):
+            if header.next_offset > self.position:
+                return at
+        return len(chunk.records)

@@ -1,0 +1,404 @@
+"""Keep the buffers of the assigned partitions filled ahead of the reader.
+
+Each partition is in at most one fetch request (besides requests that became useless when its position moved). A leader
+may hold several requests, so that a partition that has just been read need not wait for the long poll of idle ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tidelog.client.async_event import Signal
+from tidelog.client.background import SupervisedTask
+from tidelog.client.cluster_client import ClusterClient, is_retriable
+from tidelog.client.consumer.fetching.assigned_partition import AssignedPartition
+from tidelog.client.consumer.fetching.fetch_plan import (
+    FetchPlan,
+    RequestedPartition,
+    Step,
+    needs_step,
+    next_step,
+)
+from tidelog.client.consumer.fetching.position_state import AwaitingCommit, Validating
+from tidelog.client.consumer.fetching.standing_error import StandingError
+from tidelog.client.consumer.fetching.subscription_positions import SubscriptionPositions
+from tidelog.client.leader_discovery import LeaderSearch
+from tidelog.client.metadata import ClusterView, Leader
+from tidelog.client.settings import ConsumerSettings
+from tidelog.errors import (
+    CorruptMessageError,
+    FencedLeaderEpochError,
+    InconsistentTopicIdError,
+    NetworkError,
+    NoBrokersError,
+    OffsetOutOfRangeError,
+    TidelogError,
+    TimeoutError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
+from tidelog.model import CONSUMER_REPLICA_ID, TopicPartition
+from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse
+
+if TYPE_CHECKING:
+    from tidelog.groups.committed_offsets import CommittedOffsets
+
+#: Maximum number of concurrent fetches per leader. Their partitions differ, except after a position has moved.
+MAX_FETCHES_PER_BROKER = 16
+#: After so many attempts that return a corrupt batch the reader gets the error.
+MAX_CORRUPT_ATTEMPTS = 5
+
+
+class Fetcher:
+    """Owns the assigned partitions and fetches them, in one task on the event loop.
+
+    cluster_error      the error as long as no broker has answered
+    unassigned_error   the error of a partition that was unassigned before a call could raise it
+    """
+
+    def __init__(
+        self, client: ClusterClient, settings: ConsumerSettings, committed: CommittedOffsets | None = None
+    ) -> None:
+        self.partitions: dict[TopicPartition, AssignedPartition] = {}
+        self.cluster_error = StandingError()
+        self.unassigned_error: TidelogError | None = None
+        self.arrived = asyncio.Event()
+        self._client = client
+        self._settings = settings
+        self._woken = Signal()
+        self._fetches: defaultdict[int, set[asyncio.Task[None]]] = defaultdict(set)
+        self._seen_version = 0
+        self._positions = SubscriptionPositions(client, settings, self._report, self._ask, committed)
+        self._questions = {
+            Step.FIND_END: self._positions.find_ends,
+            Step.FIND_TIME: self._positions.find_times,
+            Step.VALIDATE: self._positions.validate,
+        }
+        self._search = LeaderSearch(client, self._woken.set)
+        self._running = SupervisedTask(client.background, "the consumer's fetcher", self._run)
+        client.listeners.append(self._woken.set)
+        client.needs.append(self._topics)
+        client.background.on_failure.append(self.arrived.set)
+
+    def start(self) -> None:
+        """Start the fetcher's task. Needs the running loop."""
+        self._running.start()
+
+    async def stop(self) -> None:
+        """Stop starting requests; the client ends those in flight when it closes."""
+        try:
+            await self._running.stop()
+        finally:
+            await self._search.stop()
+
+    def wake(self) -> None:
+        """Start a turn, because a buffer has space or a position has moved."""
+        self._woken.set()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Replace the assignment; partitions that stay assigned keep their position and buffer."""
+        reset_to = self._positions.policy
+        before, limit = self.partitions, self._settings.max_decompressed_batch_bytes
+        in_group = self._positions.committed is not None
+        self.partitions = {
+            tp: before.get(tp) or AssignedPartition(tp, reset_to, limit, awaits_commit=in_group) for tp in partitions
+        }
+        for tp, partition in before.items():
+            if tp not in self.partitions:
+                partition.on_unassigned()
+                # A group unassigns a deleted partition, but the reader must still get its error.
+                standing_error = partition.standing_error
+                is_gone = isinstance(standing_error.error, UnknownTopicOrPartitionError)
+                if in_group and is_gone and standing_error.is_new():
+                    self.unassigned_error = self.unassigned_error or standing_error.error
+        self._client.track(*self._topics())
+        self.wake()
+
+    def _topics(self) -> set[str]:
+        return {tp.topic for tp in self.partitions}
+
+    # --- one turn ---------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            if self.partitions and not self._client.view.version:
+                await self._find_cluster()
+            next_ms = self._turn(self._client.clock.monotonic_ms())
+            await self._woken.wait(None if next_ms is None else max(1, next_ms - self._client.clock.monotonic_ms()))
+
+    async def _find_cluster(self) -> None:
+        try:
+            await self._client.wait_for_metadata(
+                self._client.clock.monotonic_ms() + self._settings.bootstrap_timeout_ms
+            )
+        except NoBrokersError as error:
+            self.cluster_error.set(error)
+            self.arrived.set()
+        else:
+            self.cluster_error.clear()
+
+    def _turn(self, now_ms: int) -> int | None:
+        """Send the requests that the partitions need now; return when the next turn is due, if nothing happens."""
+        plan, room_bytes = FetchPlan(), self._room_bytes()
+        for partition in self.partitions.values():
+            try:
+                self._plan_step(partition, plan, now_ms, has_room=room_bytes > 0)
+            except Exception as error:
+                self._failed_unexpectedly(partition, error)
+                plan.retry_at(partition.retry.at_ms)
+        self._seen_version = self._client.view.version
+        for partitions in plan.commits.values():
+            self._find_commits(partitions)
+        for (step, _, _), requested in plan.look_ups.items():
+            self._ask(self._questions[step], requested)
+        for (broker_id, _), requested in plan.fetches.items():
+            self._start_fetch(broker_id, requested, room_bytes)
+        if plan.leaderless or plan.missing:
+            self._search.search(patiently=not plan.leaderless)
+        else:
+            self._search.stop_waiting()
+        return plan.later_ms
+
+    def _plan_step(self, partition: AssignedPartition, plan: FetchPlan, now_ms: int, *, has_room: bool) -> None:
+        """Add to the plan what this partition needs next, if it needs anything now."""
+        if not needs_step(partition, has_room=has_room):
+            return
+        leader = None if isinstance(partition.state, AwaitingCommit) else self._leader_of(partition, plan)
+        if leader is not None:
+            partition.on_leader(leader)
+        step = next_step(partition, leader, now_ms)
+        if step is Step.WAIT:
+            plan.retry_at(partition.retry.at_ms)
+        elif step is Step.FIND_COMMIT:
+            plan.add_commit(partition)
+        elif step is Step.FIND_LATER_LEADER:
+            partition.on_leader_behind(now_ms)
+            self._client.distrust_metadata()
+            plan.leaderless = True
+        elif step is Step.START_ANEW:
+            self._positions.on_topic_recreated(partition)
+            plan.retry_at(partition.retry.at_ms)
+        elif step is Step.REPORT_NO_POSITION:
+            self._positions.on_no_position(partition)
+            plan.retry_at(partition.retry.at_ms)
+        elif leader is not None:
+            plan.add(step, partition, leader)
+
+    def _leader_of(self, partition: AssignedPartition, plan: FetchPlan) -> Leader | None:
+        """Return the partition's leader; None if the partition is missing or has no leader, as the plan then says."""
+        leader = self._client.view.leader_of(*partition.topic_partition)
+        error = partition.standing_error.error
+        may_be_gone = leader is None or partition.retry.attempts or error is not None
+        if may_be_gone and self._is_refused(partition):
+            plan.missing = True
+            return None
+        if leader is None:
+            plan.missing |= error is not None
+            plan.leaderless |= error is None
+        elif isinstance(error, UnknownTopicOrPartitionError):
+            partition.standing_error.clear()  # the partition is there now
+        return leader
+
+    def _room_bytes(self) -> int:
+        """Return how many more bytes may be fetched ahead; at the limit, discard the data of paused partitions."""
+        limit, held = self._settings.prefetch_max_bytes, self._held_bytes()
+        if held >= limit:
+            for partition in self.partitions.values():
+                if partition.paused and partition.buffer is not None:
+                    partition.drop()
+            held = self._held_bytes()
+        return limit - held
+
+    def _held_bytes(self) -> int:
+        buffers = (partition.buffer for partition in self.partitions.values())
+        return sum(buffer.held_bytes for buffer in buffers if buffer is not None)
+
+    def _find_commits(self, partitions: list[AssignedPartition]) -> None:
+        asked = [(partition, partition.generation) for partition in partitions]
+        work = self._positions.find_committed(asked)
+        self._begin("the look-up of committed offsets", work, partitions).add_done_callback(self._on_change)
+
+    def _start_fetch(self, broker_id: int, requested: list[RequestedPartition], room_bytes: int) -> None:
+        """Fetch these partitions, unless their leader holds enough requests."""
+        under_way = self._fetches[broker_id]
+        if len(under_way) < MAX_FETCHES_PER_BROKER:
+            work = self._fetch(broker_id, requested, min(room_bytes, self._settings.fetch_max_bytes))
+            task = self._begin(f"the fetch from broker {broker_id}", work, [each.partition for each in requested])
+            under_way.add(task)
+            task.add_done_callback(under_way.discard)
+
+    def _begin(
+        self, what: str, work: Coroutine[Any, Any, None], partitions: Iterable[AssignedPartition]
+    ) -> asyncio.Task[None]:
+        """Start work for these partitions. They are busy until its task is done, however it ends."""
+        task = self._client.background.run(what, work)
+        asked = [(partition, partition.generation) for partition in partitions]
+        for partition, _ in asked:
+            partition.work = task
+        task.add_done_callback(partial(self._ended, asked))
+        return task
+
+    def _ended(self, asked: list[tuple[AssignedPartition, int]], task: asyncio.Task[None]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            for partition, generation in asked:
+                if partition.generation == generation:
+                    partition.is_alone = True
+                    self._back_off(partition, may_last=True)
+        self._woken.set()
+
+    def _ask(
+        self,
+        question: Callable[[list[RequestedPartition]], Coroutine[Any, Any, None]],
+        requested: list[RequestedPartition],
+    ) -> None:
+        """Send a request about positions; the next turn sees its result."""
+        partitions = [each.partition for each in requested]
+        task = self._begin("the look-up of positions", question(requested), partitions)
+        task.add_done_callback(self._on_change)
+
+    def _on_change(self, _: object) -> None:
+        self.arrived.set()
+
+    def _is_refused(self, partition: AssignedPartition) -> bool:
+        """Return whether the partition certainly does not exist; report that to its reader once for each new view."""
+        refusal = self._client.partition_refusal(partition.topic_partition)
+        is_news = partition.standing_error.error is None or self._client.view.version != self._seen_version
+        if refusal is not None and is_news:
+            self._report(partition, refusal)
+        return refusal is not None
+
+    def _report(self, partition: AssignedPartition, error: TidelogError) -> None:
+        """Report an error to the reader of the partition. The fetcher tries the partition again later."""
+        partition.standing_error.set(error)
+        if partition.retry.at_ms <= self._client.clock.monotonic_ms():
+            self._back_off(partition, may_last=True)
+        self.arrived.set()
+
+    def _back_off(self, partition: AssignedPartition, leader: Leader | None = None, *, may_last: bool) -> None:
+        """Send no request to this leader, by default the known one, before a pause. Another leader is asked at once."""
+        if leader is None and not isinstance(partition.state, AwaitingCommit):
+            leader = self._client.view.leader_of(*partition.topic_partition)
+        backoff_ms = self._client.lasting_backoff_ms if may_last else self._client.backoff_ms
+        at_ms = self._client.clock.monotonic_ms() + backoff_ms(partition.retry.attempts)
+        partition.retry = partition.retry.after_failure(leader, at_ms)
+
+    def _failed_unexpectedly(self, partition: AssignedPartition, error: Exception) -> None:
+        """Report an unexpected error to the user, and go on with the other partitions."""
+        self._client.background.report(f"reading {partition.topic_partition}", error)
+        self._back_off(partition, may_last=True)
+
+    # --- fetches ----------------------------------------------------------------------------------
+
+    async def _fetch(self, broker_id: int, requested: list[RequestedPartition], max_bytes: int) -> None:
+        settings = self._settings
+        requested = [each for each in requested if each.is_current]
+        request = self._request(requested, max_bytes)
+
+        def moved(view: ClusterView) -> bool:
+            return any(
+                view.has_newer_leader(*partition.topic_partition, leader.epoch) for partition, _, leader in requested
+            )
+
+        answers: dict[tuple[str, int], FetchPartitionResponse] = {}
+        failure: TidelogError | None = None
+        try:
+            peer = await self._client.peer(broker_id, settings.request_timeout_ms)
+            timeout_ms = settings.fetch_max_wait_ms + settings.request_timeout_ms
+            response = await self._client.call_leader(peer, request, timeout_ms, moved)
+            assert isinstance(response, FetchResponse)
+            answers = {(each.topic, each.partition): each for each in response.partitions}
+        except TidelogError as error:
+            failure = error
+        stale = isinstance(failure, TimeoutError)
+        for each in requested:
+            if not each.is_current:
+                continue
+            partition, _, leader = each
+            answer = answers.get(partition.topic_partition)
+            try:
+                problem = failure or self._accept(partition, leader, answer)
+                if problem is not None:
+                    stale |= problem.stale_metadata
+                    partition.is_alone |= failure is not None and not is_retriable(failure)
+                    self._failed(partition, leader, problem, answer)
+            except Exception as error:
+                self._failed_unexpectedly(partition, error)
+        if stale:
+            self._client.refresh_soon()
+
+    def _request(self, requested: list[RequestedPartition], max_bytes: int) -> FetchRequest:
+        settings = self._settings
+        return FetchRequest(
+            CONSUMER_REPLICA_ID,
+            settings.fetch_max_wait_ms,
+            settings.fetch_min_bytes,
+            max_bytes,
+            tuple(
+                FetchPartition(
+                    *partition.topic_partition,
+                    leader.epoch,
+                    partition.fetch_offset,
+                    settings.max_partition_fetch_bytes,
+                    topic_id=partition.topic_id or leader.topic_id,
+                )
+                for partition, _, leader in requested
+            ),
+            settings.isolation_level,
+        )
+
+    def _accept(
+        self, partition: AssignedPartition, leader: Leader, answer: FetchPartitionResponse | None
+    ) -> TidelogError | None:
+        """Put the records of an answer into the buffer; return the error that it has instead."""
+        if answer is None:
+            return NetworkError("the broker's answer does not contain this partition")
+        if refusal := error_for(answer.error_code):
+            return refusal
+        if isinstance(partition.state, Validating):
+            return FencedLeaderEpochError("the records were fetched in an epoch of another topic with the same name")
+        had_failed = partition.retry.attempts > 0
+        try:
+            has_data = partition.on_fetched(
+                memoryview(answer.records if answer.records is not None else b""),
+                leader.epoch,
+                high_watermark=answer.high_watermark,
+                log_start_offset=answer.log_start_offset,
+                check_crcs=self._settings.check_crcs,
+            )
+        except TidelogError as error:
+            return error
+        if had_failed:
+            self._client.background.recovered(f"reading {partition.topic_partition}")
+        if has_data:
+            tp = partition.topic_partition
+            # A partition that returned records moves to the end, so that `fetch_max_bytes` does not starve the others.
+            if self.partitions.get(tp) is partition:
+                self.partitions[tp] = self.partitions.pop(tp)
+            self.arrived.set()
+        return None
+
+    def _failed(
+        self,
+        partition: AssignedPartition,
+        leader: Leader,
+        error: TidelogError,
+        answer: FetchPartitionResponse | None,
+    ) -> None:
+        self._back_off(partition, leader, may_last=partition.standing_error.error is not None)
+        is_wrong_topic = isinstance(error, InconsistentTopicIdError) and partition.topic_id != leader.topic_id
+        partition.retry = partition.retry.after_topic(is_wrong=is_wrong_topic)
+        tp = partition.topic_partition
+        if isinstance(error, OffsetOutOfRangeError):
+            self._positions.on_out_of_range(partition, answer)
+        elif is_wrong_topic:
+            # The broker may be behind both as leader and in its metadata, so the metadata is refreshed first.
+            if partition.retry.wrong_topics > 1:
+                self._positions.on_topic_recreated(partition)
+        elif isinstance(error, CorruptMessageError) and partition.retry.attempts >= MAX_CORRUPT_ATTEMPTS:
+            self._report(partition, CorruptMessageError(f"{tp} at {partition.fetch_offset}: {error}"))
+        elif not is_retriable(error):
+            self._report(partition, type(error)(f"{tp}: {error}"))
