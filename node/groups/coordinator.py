@@ -57,6 +57,7 @@ class GroupCoordinator:
     All methods run on the broker's event loop, and raise the BrokerError with which they refuse a request.
 
     may_be_deposed   returns whether another broker may have been elected without this broker's knowledge
+    on_ready         called when all groups of a shard are loaded
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class GroupCoordinator:
         topic: OffsetsTopic,
         settings: BrokerSettings,
         may_be_deposed: Callable[[], bool],
+        on_ready: Callable[[Shard], None],
     ) -> None:
         self._may_be_deposed = may_be_deposed
         self.settings = settings
@@ -76,8 +78,10 @@ class GroupCoordinator:
         self._group_settings = GroupSettings(settings.group_initial_rebalance_delay_ms, settings.group_max_size)
         self._timers: Timers[tuple[Shard, str]] = Timers()
         self.writes = GroupLogWriter(LeaderAppends(replicas), self.clock, settings.offsets_commit_timeout_ms)
-        self.shards = Shards(replicas, self._group_settings, on_loaded=self._watch, on_closed=self._close_groups)
-        replicas.role_changed = self._role_changed
+        self.shards = Shards(
+            replicas, self._group_settings, on_loaded=self._watch, on_closed=self._close_groups, on_ready=on_ready
+        )
+        replicas.subscribe(self._role_changed)
 
     # --- finding a group -----------------------------------------------------------------------------
 

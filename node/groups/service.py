@@ -12,6 +12,7 @@ from node.groups.expiry import Expiry
 from node.groups.member_requests import MemberRequests
 from node.groups.offset_commits import OffsetCommits
 from node.groups.offsets_topic import Assignments, CreateTopics, OffsetsTopic
+from node.groups.shard import Shard
 from node.replication.replica_manager import ReplicaManager
 from node.settings.broker_settings import BrokerSettings
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
@@ -33,15 +34,13 @@ class CoordinatorService:
         rng: random.Random,
     ) -> None:
         self.topic = OffsetsTopic(settings, assignments, create_topics, replicas.clock)
-        self.coordinator = GroupCoordinator(replicas, self.topic, settings, may_be_deposed)
+        self.coordinator = GroupCoordinator(replicas, self.topic, settings, may_be_deposed, self._shard_loaded)
         self.members = MemberRequests(self.coordinator, rng)
         self.offsets = OffsetCommits(self.coordinator)
         self.deletion = Deletion(self.coordinator, self.offsets)
         self._expiry = Expiry(self.coordinator, self.offsets, self.deletion, assignments)
         self._tasks: set[asyncio.Task[None]] = set()
-        replicas.metadata.on_deleted = self._topics_deleted
-        replicas.metadata.on_named = self._topic_named
-        self.coordinator.shards.on_ready = lambda shard: self._spawn(self._expiry.find_deleted_topics(shard))
+        replicas.metadata.subscribe(on_deleted=self._topics_deleted, on_named=self._topic_named)
 
     @property
     def expired(self) -> int:
@@ -64,6 +63,9 @@ class CoordinatorService:
         for task in self._tasks:
             task.cancel()
         self.coordinator.close()
+
+    def _shard_loaded(self, shard: Shard) -> None:
+        self._spawn(self._expiry.find_deleted_topics(shard))
 
     def _topics_deleted(self, topics: tuple[str, ...]) -> None:
         if OFFSETS_TOPIC in topics:

@@ -53,12 +53,13 @@ class Shards:
         *,
         on_loaded: Callable[[Shard, HostedGroup], None],
         on_closed: Callable[[Shard], None],
+        on_ready: Callable[[Shard], None],
     ) -> None:
         self._replicas = replicas
         self._group_settings = group_settings
         self._on_loaded = on_loaded
         self._on_closed = on_closed
-        self.on_ready: Callable[[Shard], None] = lambda shard: None
+        self._on_ready = on_ready
         self._shards: dict[int, Shard] = {}
         self._loads: set[asyncio.Task[None]] = set()
         self._one_at_a_time = asyncio.Semaphore(1)
@@ -122,7 +123,7 @@ class Shards:
             # A partition without groups is loaded so fast that no client has waited for it.
             level = logging.INFO if shard.groups else logging.DEBUG
             log.log(level, "%s: coordinates %s, loaded in %d ms", tp, count_of(len(shard.groups), "group"), took_ms)
-            self.on_ready(shard)
+            self._on_ready(shard)
 
     async def _read(self, shard: Shard, end: int) -> Loaded | None:
         """Return the contents of all records below `end`, or None if the shard is closed meanwhile."""

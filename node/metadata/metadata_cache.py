@@ -51,8 +51,6 @@ class MetadataCache:
     informed     a controller has sent the names of all topics since this broker started, so that other topics do not
                  exist
     progress     notified after each update
-    on_deleted   called with the names of deleted topics
-    on_named     called with the name and the id of each topic that is new in the cache
     """
 
     def __init__(self, cluster_id: str) -> None:
@@ -63,9 +61,23 @@ class MetadataCache:
         self.registrations: Mapping[int, int] = {}
         self.informed = False
         self.progress = Condition()
-        self.on_deleted: Callable[[tuple[str, ...]], object] = lambda topics: None
-        self.on_named: Callable[[str, str], object] = lambda topic, topic_id: None
+        self._deletion_listeners: list[Callable[[tuple[str, ...]], object]] = []
+        self._name_listeners: list[Callable[[str, str], object]] = []
         self._topics: dict[str, CachedTopic] = {}
+
+    def subscribe(
+        self,
+        *,
+        on_deleted: Callable[[tuple[str, ...]], object],
+        on_named: Callable[[str, str], object] = lambda topic, topic_id: None,
+    ) -> None:
+        """Have the functions called after each update with news about topics.
+
+        on_deleted   gets the names of deleted topics
+        on_named     gets the name and the id of each topic that is new in the cache
+        """
+        self._deletion_listeners.append(on_deleted)
+        self._name_listeners.append(on_named)
 
     def admit_controller(self, controller_id: int, controller_epoch: int) -> bool:
         """Record the sender of a control request. Return False if a controller of a later epoch has been seen.
@@ -116,9 +128,11 @@ class MetadataCache:
             self._topics.setdefault(state.topic, CachedTopic(state.topic)).partitions[state.partition] = state
         self.progress.notify()
         if deleted:
-            self.on_deleted(deleted)
+            for on_deleted in self._deletion_listeners:
+                on_deleted(deleted)
         for name, topic_id in named.items():
-            self.on_named(name, topic_id)
+            for on_named in self._name_listeners:
+                on_named(name, topic_id)
         return reconfigured
 
     def _raise_if_too_many(self, request: UpdateMetadataRequest) -> None:

@@ -19,19 +19,22 @@ class HealthEndpoints:
     """The health of a broker, from the first step of its start.
 
     stage     the current step of the start or of the stop; "" while the broker serves
-    metrics   None until the broker's parts have been created
     """
 
     def __init__(self) -> None:
         self.stage = "starting"
-        self.metrics: Metrics | None = None
+        self._metrics: Metrics | None = None
         self._scrapes = Scrapes(self._exposed)
+
+    def expose(self, metrics: Metrics) -> None:
+        """Answer /metrics with these metrics. Call this once the parts of the broker have been created."""
+        self._metrics = metrics
 
     def why_not_ready(self) -> str | None:
         """Return one line with the reason, or None if the broker is ready."""
-        if self.stage or self.metrics is None:
+        if self.stage or self._metrics is None:
             return self.stage or "starting"
-        return self.metrics.why_not_ready()
+        return self._metrics.why_not_ready()
 
     async def answer(self, path: str) -> Answer | None:
         """Return the answer for the path, or None for an unknown path."""
@@ -42,16 +45,16 @@ class HealthEndpoints:
                 reason = self.why_not_ready()
                 return line(200, "ready") if reason is None else line(503, reason)
             case "/metrics":
-                if self.metrics is None:
+                if self._metrics is None:
                     return line(503, self.stage)
                 return await self._scrapes.next()
         return None
 
     async def _exposed(self) -> Answer:
-        assert self.metrics is not None
+        assert self._metrics is not None
         exposition = await asyncio.to_thread(importlib.import_module, "node.observability.exposition")
         parts = []
-        for part in exposition.expose(await self.metrics.read()):
+        for part in exposition.expose(await self._metrics.read()):
             parts.append(part)
             await asyncio.sleep(0)
         parts.append(await asyncio.to_thread(exposition.expose_process))

@@ -134,7 +134,7 @@ class Broker:
         # requests whose deadline passes meanwhile still get their answers.
         self._undo.callback(asyncio.create_task(self._keep_ticking()).cancel)
 
-        self._health.metrics = self._metrics()
+        self._health.expose(self._metrics())
         self._health.stage = "registering with ZooKeeper"
         registration = self._registration_at(zk_client, listeners)
         # The end of the registration makes the controller treat this broker as gone, so that no other broker connects
@@ -228,7 +228,6 @@ class Broker:
             events=self._events,
             loop_budget=loop_budget,
         )
-        self._fetchers.on_storage_error = self._replicas.storage_failed
         self._elector = ControllerElector(
             settings,
             zk_client,

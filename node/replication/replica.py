@@ -90,10 +90,11 @@ class Replica:
                      no longer the committed ones
     events           records what happens to the log and to the partition
 
-    `request_flush` begins to flush the log and returns at once.
+    `request_flush` begins to flush the log and returns at once. `on_storage_error` takes the log directory offline.
     """
 
     __slots__ = (
+        "_on_storage_error",
         "_request_flush",
         "damaged",
         "events",
@@ -113,6 +114,7 @@ class Replica:
         partition: Partition,
         request_flush: Callable[[Replica], object] = lambda replica: None,
         events: Events = NO_EVENTS,
+        on_storage_error: Callable[[StorageError, TopicPartition], object] = lambda error, tp: None,
     ) -> None:
         self.topic_partition: TopicPartition = partition.topic_partition
         self.topic_id = topic_id
@@ -124,6 +126,7 @@ class Replica:
         self.flushes = False
         self.truncated_below = INT64_MAX
         self._request_flush = request_flush
+        self._on_storage_error = on_storage_error
 
     def configure(self, config: LogConfig) -> bool:
         """Apply the topic's settings. Return True if they change the conditions of an acknowledgement."""
@@ -194,6 +197,10 @@ class Replica:
         """Take over the leader's high watermark."""
         if self.partition.leader_reported(high_watermark, self.log.log_end_offset):
             self.events.hw(self.partition)
+
+    def storage_failed(self, error: StorageError) -> None:
+        """Report that the disk has failed, so that the log directory goes offline."""
+        self._on_storage_error(error, self.topic_partition)
 
     # --- checks of requests ----------------------------------------------------------------------------------
 

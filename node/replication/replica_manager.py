@@ -50,7 +50,6 @@ class ReplicaManager:
     loop_budget         limits the work for disks in one turn of the event loop
     on_storage_error    called once when no log directory is left; by then every replica is offline
     leader_epoch_fence  the last state of each partition that this broker has acted on, also before its restart
-    role_changed        called for each replica that leads in a new epoch, or stops leading
     """
 
     def __init__(
@@ -95,7 +94,11 @@ class ReplicaManager:
         #: The number of registrations that this broker has lost.
         self.resignations = 0
         self.closed = False
-        self.role_changed: Callable[[Replica], object] = lambda replica: None
+        self._role_listeners: list[Callable[[Replica], object]] = []
+
+    def subscribe(self, role_changed: Callable[[Replica], object]) -> None:
+        """Have `role_changed` called for each replica that leads in a new epoch, or stops leading."""
+        self._role_listeners.append(role_changed)
 
     @property
     def cut_off(self) -> bool:
@@ -206,7 +209,7 @@ class ReplicaManager:
     def _new_replica(self, tp: TopicPartition, topic_id: str, log_: ReplicaLog) -> Replica:
         high_watermark = max(self.recovered_high_watermark(tp), log_.log_start_offset)
         partition = Partition(self.broker_id, tp, max_lag_ms=self._max_lag_ms, high_watermark=high_watermark)
-        return Replica(topic_id, log_, partition, self._log_flusher.begin, self.events)
+        return Replica(topic_id, log_, partition, self._log_flusher.begin, self.events, self.storage_failed)
 
     def reconfigure(self, infos: Iterable[TopicInfo]) -> None:
         """Apply changed settings to the replicas of these topics. Invalid settings change nothing."""
@@ -388,6 +391,7 @@ class ReplicaManager:
         self.epoch_ended(replica)
 
     def epoch_ended(self, replica: Replica) -> None:
-        """Report the new role to the callback, then complete the fetches that wait for the old leader epoch."""
-        self.role_changed(replica)
+        """Report the new role to the subscribers, then complete the fetches that wait for the old leader epoch."""
+        for role_changed in self._role_listeners:
+            role_changed(replica)
         self.purgatories.epoch_ended(replica.topic_partition)

@@ -151,7 +151,6 @@ class Node:
             cut_off=lambda: self.cut_off,
             events=events,
         )
-        self.fetchers.on_storage_error = self.replicas.storage_failed
         settings = broker_settings(broker_id, **network.group_settings)
         topic = MemoryOffsetsTopic()
         self.groups = CoordinatorService(

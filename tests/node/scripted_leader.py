@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 from cluster.replication.partition import Partition
@@ -89,9 +90,7 @@ class ScriptedFollower:
         self.connected_at: list[float] = []
         self.refuse = 0
         self.answering_broker = 1
-        self.storage_errors: list[tuple[StorageError, TopicPartition]] = []
         self.fetchers = ReplicaFetchers(FetchSettings(2), self._open, VirtualClock())
-        self.fetchers.on_storage_error = lambda error, tp: self.storage_errors.append((error, tp))
         self.fetchers.brokers_changed({1: LEADER})
 
     async def __aenter__(self) -> ScriptedFollower:
@@ -120,11 +119,16 @@ class ScriptedFollower:
         return self.connections[number]
 
 
-def replica_of(tp: TopicPartition = TP, *values: bytes, epoch: int = 5) -> Replica:
+def replica_of(
+    tp: TopicPartition = TP,
+    *values: bytes,
+    epoch: int = 5,
+    on_storage_error: Callable[[StorageError, TopicPartition], object] = lambda error, tp: None,
+) -> Replica:
     log = MemoryLog("id", LogConfig())
     for offset, value in enumerate(values):
         log.append_as_follower(stored(value, offset=offset, epoch=3))
-    replica = Replica("id", log, Partition(2, tp, max_lag_ms=1000))
+    replica = Replica("id", log, Partition(2, tp, max_lag_ms=1000), on_storage_error=on_storage_error)
     follow_in(replica, epoch)
     return replica
 

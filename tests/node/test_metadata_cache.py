@@ -51,7 +51,7 @@ def test_topics_missing_from_all_names_leave_the_cache() -> None:
     states = tuple(PartitionStateMessage(name, 0, 1, 1, 0, (1,), 0, (1,)) for name in ("stays", "went", "goes"))
     cache.update(UpdateMetadataRequest(1, 1, (), states, ()))
     deleted: list[str] = []
-    cache.on_deleted = deleted.extend
+    cache.subscribe(on_deleted=deleted.extend)
     cache.update(UpdateMetadataRequest(1, 1, (), (), (), ("goes",), {"stays": "id", "comes": "id-2"}))
     assert {state.topic for state in cache.partitions} == {"stays"}
     assert sorted(deleted) == ["goes", "went"]
@@ -82,7 +82,7 @@ def test_started_broker_calls_no_topic_unknown_until_informed() -> None:
 def test_topic_with_another_id_counts_as_deleted() -> None:
     cache = MetadataCache("c")
     deleted: list[str] = []
-    cache.on_deleted = deleted.extend
+    cache.subscribe(on_deleted=deleted.extend)
     for topic_id in ("old", "old", "new"):
         assert not deleted
         state = PartitionStateMessage("t", 0, 1, 1, 0, (1,), 0, (1,))

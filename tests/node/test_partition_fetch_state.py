@@ -21,6 +21,7 @@ from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
     UnknownLeaderEpochError,
 )
+from tidelog.model import TopicPartition
 from tidelog.protocol.messages import (
     EpochEndOffset,
     ForgottenPartition,
@@ -193,13 +194,14 @@ async def test_corrupt_records_are_fetched_again() -> None:
 @on_virtual_time
 async def test_failed_disk_is_reported() -> None:
     async with ScriptedFollower() as following:
-        replica = replica_of()
+        failed: list[TopicPartition] = []
+        replica = replica_of(on_storage_error=lambda error, tp: failed.append(tp))
         assert isinstance(replica.log, MemoryLog)
         replica.log.broken = True
         leader = await following.begin(replica)
         await leader.answer_fetch(records=stored(b"a", offset=0))
-        await until(lambda: len(following.storage_errors) == 1)
-        assert following.storage_errors[0][1] == replica.topic_partition
+        await until(lambda: bool(failed))
+        assert failed == [replica.topic_partition]
 
 
 @on_virtual_time

@@ -97,10 +97,7 @@ class FetchSettings:
 
 
 class ReplicaFetcher:
-    """The fetch loop for one leader. The loop runs as long as this broker follows a partition of that leader.
-
-    on_storage_error   called when an append or a truncation fails on the disk
-    """
+    """The fetch loop for one leader. The loop runs as long as this broker follows a partition of that leader."""
 
     def __init__(
         self,
@@ -109,11 +106,9 @@ class ReplicaFetcher:
         opener: Opener,
         clock: Clock,
         loop_budget: LoopBudget,
-        on_storage_error: Callable[[StorageError, TopicPartition], None],
     ) -> None:
         self.leader = leader
         self.partitions: dict[TopicPartition, PartitionFetchState] = {}
-        self._on_storage_error = on_storage_error
         self._settings = settings
         self._opener = opener
         self._clock = clock
@@ -343,7 +338,7 @@ class ReplicaFetcher:
         try:
             apply(answer, now_ms)
         except StorageError as error:
-            self._on_storage_error(error, tp)
+            fetch_state.replica.storage_failed(error)
             fetch_state.following.delay(now_ms)
         except BrokerError as error:
             log.warning("%s: cannot apply the answer of broker %d: %s", tp, self.leader, error)

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from node.replication.fetching.partition_fetch_state import PartitionFetchState
 from node.replication.fetching.replica_fetcher import FetchSettings, Opener, ReplicaFetcher
 from node.replication.replica import Replica
 from node.runtime.loop_budget import LoopBudget
 from tidelog.clock import Clock
-from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
 from tidelog.protocol.control_messages import BrokerInfo
 
 
 class ReplicaFetchers:
-    """The fetchers of one broker, one for each leader.
-
-    on_storage_error   called when an append or a truncation fails on the disk; set it before the first `follow`
-    """
+    """The fetchers of one broker, one for each leader."""
 
     def __init__(
         self,
@@ -28,7 +24,6 @@ class ReplicaFetchers:
         clock: Clock,
         loop_budget: LoopBudget | None = None,
     ) -> None:
-        self.on_storage_error: Callable[[StorageError, TopicPartition], None] = lambda error, tp: None
         self._settings = settings
         self._opener = opener
         self._clock = clock
@@ -45,7 +40,7 @@ class ReplicaFetchers:
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
             fetcher = self._fetchers[leader] = ReplicaFetcher(
-                leader, self._settings, self._opener, self._clock, self.loop_budget, self.on_storage_error
+                leader, self._settings, self._opener, self._clock, self.loop_budget
             )
             fetcher.set_broker(self._brokers.get(leader))
         self._leaders[tp] = leader
