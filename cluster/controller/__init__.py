@@ -1,4 +1,5 @@
 """The rules of the controller: leader election, reassignment, unclean recovery and topic deletion.
 
-Start with `controller.py`, whose methods are the events. `election.py` chooses a leader from an ISR.
+Start with `leader_selection.py`, which decides about one partition. `controller.py` turns events into decisions, and
+decisions into effects.
 """

@@ -1,12 +1,14 @@
-"""The facts that a controller knows: live brokers, assignments, and the last known state of each partition."""
+"""The facts that a controller knows: live brokers, topics, and the context of each partition."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from cluster.controller.effects import Effect, SendLeaderAndIsr, SendStopReplica
+from cluster.controller.partition_context import BrokerSets, ElectionPolicy, PartitionContext
 from cluster.controller.reassignment import ReassignmentProgress
-from cluster.state import BrokerRegistration, TopicAssignment, VersionedState
+from cluster.state import BrokerRegistration, PartitionState, TopicAssignment
 from tidelog.model import TopicPartition
 from tidelog.protocol.control_messages import (
     ANY_EPOCH,
@@ -17,63 +19,139 @@ from tidelog.protocol.control_messages import (
     TopicInfo,
 )
 
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+
 
 class ControllerContext:
     """The controller's knowledge of the cluster (Kafka: ControllerContext). Only `Controller` changes it.
 
     brokers             live brokers that are online, by id
     shutting_down       those of them in a controlled shutdown
-    offline             replicas on a failed disk, by broker
-    replicas_with_loss  replicas that have lost committed records, by broker; never in sync, whatever the state says
-    unclean_epochs      the leader epochs in which such a replica leads after an unclean election
+    registering         registered brokers that are brought online once their previous registration is dealt with
     topics              all assignments
     unreadable_topics   names of topics whose assignments, or some of whose states, cannot be read
-    states              the last known state of each partition that has one
-    reassignments       the partitions that are being reassigned
+    partitions          the context of each partition of these topics; changed with `put` only
+    unsettled           the partitions with work, questions or waits
     hosted              the partitions of which a broker may have a log
     """
 
-    def __init__(self) -> None:
+    def __init__(self, default_policy: ElectionPolicy) -> None:
         self.brokers: dict[int, BrokerRegistration] = {}
         self.shutting_down: set[int] = set()
-        self.offline: dict[int, set[TopicPartition]] = {}
-        self.replicas_with_loss: dict[int, set[TopicPartition]] = {}
-        self.unclean_epochs: dict[TopicPartition, int] = {}
+        self.registering: dict[int, BrokerRegistration] = {}
         self.topics: dict[str, TopicAssignment] = {}
         self.unreadable_topics: set[str] = set()
-        self.states: dict[TopicPartition, VersionedState] = {}
-        self.reassignments: dict[TopicPartition, ReassignmentProgress] = {}
+        self.partitions: dict[TopicPartition, PartitionContext] = {}
+        self.unsettled: set[TopicPartition] = set()
         self.hosted: dict[int, set[TopicPartition]] = {}
+        self._default_policy = default_policy
+
+    # --- partitions ----------------------------------------------------------------------------------
+
+    def put(self, partition: PartitionContext) -> None:
+        """Replace the context of a partition."""
+        tp = partition.topic_partition
+        self.partitions[tp] = partition
+        if partition.is_settled:
+            self.unsettled.discard(tp)
+        else:
+            self.unsettled.add(tp)
+
+    def unsettled_partitions(self) -> Iterator[PartitionContext]:
+        """Return the partitions with work, questions or waits, in order."""
+        return (self.partitions[tp] for tp in sorted(self.unsettled))
+
+    def reassignments(self) -> dict[TopicPartition, ReassignmentProgress]:
+        """Return the partitions that are being reassigned, in order."""
+        return {each.topic_partition: each.reassignment for each in self.unsettled_partitions() if each.reassignment}
+
+    def hosted_by(self, broker_id: int) -> Iterator[PartitionContext]:
+        """Return the partitions of which the broker may have a log."""
+        return (self.partitions[tp] for tp in self.hosted.get(broker_id, ()))
+
+    def state_of(self, tp: TopicPartition) -> PartitionState | None:
+        """Return the last known state of a partition; None if there is none, or no such partition."""
+        partition = self.partitions.get(tp)
+        return None if partition is None or partition.known is None else partition.known.state
+
+    def adopt(self, assignment: TopicAssignment) -> None:
+        """Add a topic that is unknown so far."""
+        self.topics[assignment.topic] = assignment
+        for tp in assignment.topic_partitions():
+            self._add(tp, assignment)
+
+    def reassign(self, assignment: TopicAssignment) -> list[TopicPartition]:
+        """Replace a known topic's assignment. Return the partitions to decide about, because their replicas changed."""
+        before = self.topics[assignment.topic]
+        # Keep the known settings. Changed ones are sent to brokers only when their notification is handled.
+        self.topics[assignment.topic] = replace(assignment, configs=before.configs)
+        changed: list[TopicPartition] = []
+        for tp in assignment.topic_partitions():
+            if tp.partition not in before.partitions:
+                self._add(tp, assignment)
+                changed.append(tp)
+                continue
+            partition, now = self.partitions[tp], assignment.assigned(tp.partition)
+            was, move = partition.assigned, partition.reassignment
+            if now == was:
+                if move is not None:
+                    self.put(replace(partition, reassignment=replace(move, completing=False)))
+                continue
+            if move is not None and move.removed and now == was.completed():
+                progress = None  # the brokers already know
+            else:
+                progress = ReassignmentProgress()
+                changed.append(tp)
+            self.put(replace(partition, assigned=now, reassignment=progress))
+            self.host(tp)
+        return changed
+
+    def set_configs(self, topic: str, configs: Mapping[str, str]) -> None:
+        """Replace the settings of a known topic."""
+        self.topics[topic] = replace(self.topics[topic], configs=dict(configs))
+        policy = self._policy(topic)
+        for tp in self.topics[topic].topic_partitions():
+            self.put(replace(self.partitions[tp], policy=policy))
+
+    def forget(self, topic: str) -> None:
+        """Remove a topic and all that is known of its partitions."""
+        assignment = self.topics.pop(topic, None)
+        for tp in assignment.topic_partitions() if assignment else ():
+            self.partitions.pop(tp, None)
+            self.unsettled.discard(tp)
+            for hosted in self.hosted.values():
+                hosted.discard(tp)
+
+    def _add(self, tp: TopicPartition, assignment: TopicAssignment) -> None:
+        assigned = assignment.assigned(tp.partition)
+        progress = ReassignmentProgress() if assigned.moving else None
+        self.put(PartitionContext(tp, assigned, self._policy(tp.topic), reassignment=progress))
+        self.host(tp)
+
+    def _policy(self, topic: str) -> ElectionPolicy:
+        default, configs = self._default_policy, self.topics[topic].configs
+        unclean, least = configs.get(UNCLEAN_ELECTION), configs.get(MIN_INSYNC_REPLICAS)
+        return replace(
+            default,
+            allows_unclean=default.allows_unclean if unclean is None else unclean.lower() == "true",
+            # Another tool may have written a value that no broker accepts.
+            min_insync_replicas=int(least) if least is not None and least.isdigit() else default.min_insync_replicas,
+        )
+
+    # --- queries -------------------------------------------------------------------------------------
+
+    @property
+    def broker_sets(self) -> BrokerSets:
+        """Return the live brokers in the form of `leader_selection.decide`."""
+        return BrokerSets(frozenset(self.brokers), frozenset(self.shutting_down), frozenset(self.registering))
 
     def led_by(self, broker_id: int) -> list[TopicPartition]:
         """Return the partitions that a broker leads, by the last known states."""
-        hosted = self.hosted.get(broker_id, ())
-        return sorted(tp for tp in hosted if tp in self.states and self.states[tp].state.leader == broker_id)
+        hosted = self.hosted_by(broker_id)
+        return sorted(each.topic_partition for each in hosted if each.known and each.known.state.leader == broker_id)
 
-    def replicas(self, tp: TopicPartition) -> tuple[int, ...]:
-        """Return the replicas of a partition, without those that a reassignment has removed."""
-        assigned = self.topics[tp.topic].assigned(tp.partition)
-        move = self.reassignments.get(tp)
-        return assigned.target if move is not None and move.removed else assigned.replicas
-
-    def holders(self, tp: TopicPartition) -> tuple[int, ...]:
-        """Return the brokers that may have a log of the partition.
-
-        Replicas that a reassignment removes are included until they are requested to delete their logs.
-        """
-        assigned = self.topics[tp.topic].assigned(tp.partition)
-        move = self.reassignments.get(tp)
-        return assigned.target if move is not None and move.confirmed else assigned.replicas
-
-    def setting(self, tp: TopicPartition, name: str, default: str) -> str:
-        """Return a setting of the partition's topic, or the default."""
-        return self.topics[tp.topic].configs.get(name, default)
-
-    def online(self, tp: TopicPartition) -> set[int]:
-        """Return the live brokers, except those that have reported the partition as offline."""
-        return {broker_id for broker_id in self.brokers if tp not in self.offline.get(broker_id, ())}
-
-    def partitions(self) -> list[TopicPartition]:
+    def topic_partitions(self) -> list[TopicPartition]:
         """Return all partitions of all topics, in order."""
         return [tp for _, assignment in sorted(self.topics.items()) for tp in assignment.topic_partitions()]
 
@@ -84,14 +162,13 @@ class ControllerContext:
 
     # --- requests to brokers -------------------------------------------------------------------------
 
-    def leader_and_isr(
-        self, states: Mapping[TopicPartition, VersionedState], broker_ids: Iterable[int]
-    ) -> list[Effect]:
+    def leader_and_isr(self, tps: Iterable[TopicPartition], broker_ids: Iterable[int]) -> list[Effect]:
         """Return LeaderAndIsr requests that send each of these brokers the states of its own replicas."""
         effects: list[Effect] = []
+        tps = list(tps)
         for broker_id in broker_ids:
             hosted = self.hosted.get(broker_id, set())
-            mine = {tp: state for tp, state in states.items() if tp in hosted and broker_id in self.replicas(tp)}
+            mine = [tp for tp in tps if tp in hosted and broker_id in self.partitions[tp].replicas]
             if mine:
                 effects.append(SendLeaderAndIsr(broker_id, self.messages(mine)))
         return effects
@@ -104,7 +181,8 @@ class ControllerContext:
 
         `in_any_epoch`: also if the broker knows a later leader epoch than this controller.
         """
-        epochs = {tp: self.states[tp].state.leader_epoch if tp in self.states else 0 for tp in tps}
+        states = {tp: self.state_of(tp) for tp in tps}
+        epochs = {tp: 0 if state is None else state.leader_epoch for tp, state in states.items()}
         partitions = tuple(
             StopReplicaPartition(tp.topic, tp.partition, ANY_EPOCH if in_any_epoch else epoch, delete)
             for tp, epoch in epochs.items()
@@ -137,33 +215,33 @@ class ControllerContext:
             TopicInfo(topic.topic, topic.topic_id, dict(topic.configs), len(topic.partitions)) for topic in known
         )
 
-    def messages(self, states: Mapping[TopicPartition, VersionedState]) -> tuple[PartitionStateMessage, ...]:
-        """Return the states in the form of the messages.
+    def messages(self, tps: Iterable[TopicPartition]) -> tuple[PartitionStateMessage, ...]:
+        """Return the known states of these partitions in the form of the messages.
 
         A broker that is neither a replica nor being removed sets aside any log of the partition.
         """
-        return tuple(self._message(tp, known) for tp, known in sorted(states.items()))
-
-    def _message(self, tp: TopicPartition, known: VersionedState) -> PartitionStateMessage:
-        state, replicas = known.state, self.replicas(tp)
-        return PartitionStateMessage(
-            topic=tp.topic,
-            partition=tp.partition,
-            controller_epoch=state.controller_epoch,
-            leader=state.leader,
-            leader_epoch=state.leader_epoch,
-            isr=state.isr,
-            partition_epoch=known.partition_epoch,
-            replicas=replicas,
-            unclean=self.unclean_epochs.get(tp) == state.leader_epoch,
-            leaving=tuple(broker_id for broker_id in self.holders(tp) if broker_id not in replicas),
+        return tuple(
+            PartitionStateMessage(
+                topic=tp.topic,
+                partition=tp.partition,
+                controller_epoch=known.state.controller_epoch,
+                leader=known.state.leader,
+                leader_epoch=known.state.leader_epoch,
+                isr=known.state.isr,
+                partition_epoch=known.partition_epoch,
+                replicas=partition.replicas,
+                unclean=partition.unclean_epoch == known.state.leader_epoch,
+                leaving=tuple(each for each in partition.holders if each not in partition.replicas),
+            )
+            for tp in sorted(tps)
+            if (known := (partition := self.partitions[tp]).known) is not None
         )
 
     # --- changing ------------------------------------------------------------------------------------
 
     def host(self, tp: TopicPartition) -> None:
         """Update `hosted`, which says whose failures and registrations concern the partition."""
-        holders = self.holders(tp)
+        holders = self.partitions[tp].holders
         for broker_id in holders:
             self.hosted.setdefault(broker_id, set()).add(tp)
         for broker_id, hosted in self.hosted.items():

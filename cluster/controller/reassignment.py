@@ -18,51 +18,68 @@ replica may have them.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 from cluster.state import PartitionState, ReplicaAssignment
+from tidelog.frozen_dataclass import frozen
 
 
-@dataclass(slots=True)
+@frozen
 class ReassignmentProgress:
-    """The progress of one partition's reassignment under this controller.
+    """The progress of one partition's reassignment under this controller; replaced whole.
 
-    announced      a leader epoch has begun since the assignment was written
-    remaining      remaining ISR members that were asked whether they are alive, because a registration does not prove
-                   it. The controller asks once before the removal and once after it. A member that joined later is
-                   not counted, because it may have answered before it had all records
-    asked          the liveness epoch in which they were asked (`cluster.controller.liveness`)
-    removal_state  the state without the removed replicas, once it is chosen
-    removed        that state was written
-    confirmed      a remaining member has been alive since then
-    waiting        live brokers that have not deleted their removed replica yet
-    completing     the write of the completed assignment is under way
+    announced          a leader epoch has begun since the assignment was written
+    remaining          remaining ISR members that were asked whether they are alive, because a registration does not
+                       prove it. The controller asks once before the removal and once after it. A member that joined
+                       later is not counted, because it may have answered before it had all records
+    asked              the liveness epoch in which they were asked (`cluster.controller.liveness`)
+    removal_in_flight  the state without the removed replicas is being written
+    removed            that state was written
+    confirmed          a remaining member has been alive since then
+    deleting           live brokers that have not deleted their removed replica yet
+    completing         the write of the completed assignment is under way
     """
 
     announced: bool = False
     remaining: frozenset[int] = frozenset()
     asked: int = 0
-    removal_state: PartitionState | None = None
+    removal_in_flight: bool = False
     removed: bool = False
     confirmed: bool = False
-    waiting: set[int] = field(default_factory=set)
+    deleting: frozenset[int] = frozenset()
     completing: bool = False
 
-    def wait_for(self, broker_id: int) -> None:
-        """Wait until this broker has deleted its replica. A completion under way is then not final."""
-        self.waiting.add(broker_id)
-        self.completing = False
+    def with_request(self, members: Collection[int], liveness_epoch: int) -> ReassignmentProgress:
+        """Return the progress when these remaining members are asked whether they are alive."""
+        return replace(self, remaining=frozenset(members), asked=liveness_epoch)
 
-    def written(self, state: PartitionState) -> bool:
-        """Note that a new leader epoch was written. Return whether it is the one that removes replicas.
+    def with_removal_in_flight(self) -> ReassignmentProgress:
+        """Return the progress when the state without the removed replicas is being written."""
+        return replace(self, remaining=frozenset(), removal_in_flight=True)
+
+    def without_removal_in_flight(self) -> ReassignmentProgress:
+        """Return the progress when that write was refused."""
+        return replace(self, removal_in_flight=False)
+
+    def with_new_epoch(self) -> ReassignmentProgress:
+        """Return the progress when a new leader epoch was written.
 
         Only a new epoch is certain to reach the leader, because a request with a new version of an old epoch may be
         ignored as stale.
         """
-        self.announced = True
-        removes = not self.removed and state is self.removal_state
-        self.removed = self.removed or removes
-        return removes
+        return replace(self, announced=True, removed=self.removed or self.removal_in_flight, removal_in_flight=False)
+
+    def with_confirmation(self) -> ReassignmentProgress:
+        """Return the progress when a remaining member has been alive since the removal."""
+        return replace(self, remaining=frozenset(), confirmed=True)
+
+    def with_deletion_by(self, broker_id: int) -> ReassignmentProgress:
+        """Return the progress when this broker has to delete its replica. A completion under way is then not final."""
+        return replace(self, deleting=self.deleting | {broker_id}, completing=False)
+
+    def without_deletion_by(self, broker_id: int) -> ReassignmentProgress:
+        """Return the progress when this broker has deleted its replica, or has failed."""
+        return replace(self, deleting=self.deleting - {broker_id})
 
 
 def state_without_removed_replicas(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from cluster.controller.controller_context import ControllerContext
 from cluster.controller.effects import CompleteReassignment, Effect, RemoveTopic, SendMetadata
-from cluster.controller.leader_selection import LeaderSelector
+from cluster.controller.reassignment import ReassignmentProgress
 from cluster.state import TopicAssignment
 from tidelog.model import TopicPartition
 
@@ -28,7 +29,7 @@ class ReplicaDeletion:
     metadata.
     """
 
-    def __init__(self, known: LeaderSelector) -> None:
+    def __init__(self, known: ControllerContext) -> None:
         self._known = known
         self._deletions: dict[str, _Deletion] = {}
         self._missed_deletions: dict[int, set[TopicPartition]] = {}
@@ -47,8 +48,8 @@ class ReplicaDeletion:
         if topic not in known.topics or topic in self._deletions:
             return None
         assignment = known.topics[topic]
-        moves = ((tp, move) for tp, move in known.reassignments.items() if tp.topic == topic)
-        over = [tp.partition for tp, move in moves if move.confirmed and not move.waiting]
+        moves = ((tp, move) for tp, move in known.reassignments().items() if tp.topic == topic)
+        over = [tp.partition for tp, move in moves if move.confirmed and not move.deleting]
         return (
             assignment.reassigned({number: assignment.assigned(number).completed() for number in over})
             if over
@@ -91,7 +92,7 @@ class ReplicaDeletion:
         for tp in sorted(filter(self.stays, tps)):
             for broker_id in known.topics[tp.topic].removing.get(tp.partition, ()):
                 if broker_id in broker_ids or broker_id in known.registering:
-                    known.reassignments[tp].wait_for(broker_id)
+                    self._wait_for(tp, broker_id)
                 elif broker_id not in known.brokers:
                     self._missed_deletions.setdefault(broker_id, set()).add(tp)
                 if broker_id in broker_ids:
@@ -102,32 +103,31 @@ class ReplicaDeletion:
 
     def on_stopped(self, broker_id: int, tps: Iterable[TopicPartition]) -> None:
         """Note that a broker has deleted its replicas of these partitions."""
-        moves = self._known.reassignments
         for tp in tps:
             if tp.topic in self._deletions:
                 self._deletions[tp.topic].waiting.discard((broker_id, tp))
-            elif tp in moves:
-                moves[tp].waiting.discard(broker_id)
+            elif (move := self._progress(tp)) is not None:
+                self._set_progress(tp, move.without_deletion_by(broker_id))
 
     def on_topic_removed(self, topic: str) -> None:
         """Note that the topic's znodes are removed."""
         self._deletions.pop(topic, None)
 
-    def completed(self, in_flight: Collection[TopicPartition]) -> list[Effect]:
+    def completed(self) -> list[Effect]:
         """Return the effects that may follow now: removing a topic's znodes, or completing a reassignment."""
         known = self._known
         effects: list[Effect] = []
-        writing = {tp.topic for tp in in_flight}
+        writing = {each.topic_partition.topic for each in known.unsettled_partitions() if each.in_flight}
         for topic, deletion in self._deletions.items():
             if not deletion.waiting and not deletion.removing and topic not in writing:
                 deletion.removing = True
                 effects.append(RemoveTopic(topic))
         completing: set[str] = set()
-        for tp, move in list(known.reassignments.items()):
-            if move.announced and not known.topics[tp.topic].assigned(tp.partition).moving:
-                del known.reassignments[tp]  # only the order of the replicas had changed
-            elif move.confirmed and not move.waiting and not move.completing:
-                move.completing = True
+        for tp, move in known.reassignments().items():
+            if move.announced and not known.partitions[tp].assigned.moving:
+                self._set_progress(tp, None)  # only the order of the replicas had changed
+            elif move.confirmed and not move.deleting and not move.completing:
+                self._set_progress(tp, replace(move, completing=True))
                 completing.add(tp.topic)
         return effects + [CompleteReassignment(topic) for topic in sorted(completing)]
 
@@ -138,9 +138,9 @@ class ReplicaDeletion:
         known = self._known
         for topic, deletion in self._deletions_under_way():
             deletion.waiting |= {(broker_id, tp) for tp in known.assigned_to(broker_id, topic)}
-        for tp, move in known.reassignments.items():
+        for tp, move in known.reassignments().items():
             if move.removed and broker_id in known.topics[tp.topic].removing.get(tp.partition, ()):
-                move.wait_for(broker_id)
+                self._wait_for(tp, broker_id)
 
     def on_ready(self, broker_ids: Collection[int]) -> list[Effect]:
         """Have brokers that are now online delete replicas of deleted topics and of completed reassignments.
@@ -152,10 +152,10 @@ class ReplicaDeletion:
         for topic, _ in self._deletions_under_way():
             for broker_id in broker_ids:
                 effects += known.stop_replicas(broker_id, known.assigned_to(broker_id, topic), in_any_epoch=True)
-        effects += self.delete_removed([tp for tp, move in known.reassignments.items() if move.confirmed], broker_ids)
+        effects += self.delete_removed([tp for tp, move in known.reassignments().items() if move.confirmed], broker_ids)
         for broker_id in broker_ids:
             missed = sorted(
-                tp for tp in self._missed_deletions.pop(broker_id, ()) if tp in known.states and self.stays(tp)
+                tp for tp in self._missed_deletions.pop(broker_id, ()) if known.state_of(tp) and self.stays(tp)
             )
             foreign = [tp for tp in missed if tp not in known.assigned_to(broker_id, tp.topic)]
             effects += known.stop_replicas(broker_id, foreign)
@@ -165,12 +165,24 @@ class ReplicaDeletion:
         """Stop waiting for a broker that failed."""
         for deletion in self._deletions.values():
             deletion.waiting = {entry for entry in deletion.waiting if entry[0] != broker_id}
-        for tp, move in self._known.reassignments.items():
-            if broker_id in move.waiting:
-                move.waiting.remove(broker_id)
+        for tp, move in self._known.reassignments().items():
+            if broker_id in move.deleting:
+                self._set_progress(tp, move.without_deletion_by(broker_id))
                 self._missed_deletions.setdefault(broker_id, set()).add(tp)
 
     def _deletions_under_way(self) -> list[tuple[str, _Deletion]]:
         """Return the topics whose replicas are being deleted, and whose znodes still exist."""
         deletions = self._deletions.items()
         return [(topic, each) for topic, each in deletions if not each.removing and topic in self._known.topics]
+
+    def _progress(self, tp: TopicPartition) -> ReassignmentProgress | None:
+        partition = self._known.partitions.get(tp)
+        return None if partition is None else partition.reassignment
+
+    def _set_progress(self, tp: TopicPartition, progress: ReassignmentProgress | None) -> None:
+        self._known.put(replace(self._known.partitions[tp], reassignment=progress))
+
+    def _wait_for(self, tp: TopicPartition, broker_id: int) -> None:
+        """Wait until this broker has deleted its removed replica."""
+        if (move := self._progress(tp)) is not None:
+            self._set_progress(tp, move.with_deletion_by(broker_id))

@@ -10,10 +10,11 @@ An unclean election also chooses the live replica whose log reaches farthest.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from cluster.state import PartitionState
+from cluster.controller.decision import Ask, Awaited, Question, Wait
+from cluster.controller.timer import Timer
 from tidelog.frozen_dataclass import frozen
 
 
@@ -44,97 +45,59 @@ class LogEnd:
 GONE = LogEnd(-1, -1, lacks=True)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Wait:
-    """A wait with a timeout.
-
-    overdue   the wait has lasted for the timeout
-    """
-
-    overdue: bool = False
-    since_ms: int | None = None
-
-    def time_out(self, now_ms: int, timeout_ms: int) -> bool:
-        """Return whether the timeout has passed since the first call, and was not reported before."""
-        if self.since_ms is None:
-            self.since_ms = now_ms
-        due = not self.overdue and now_ms - self.since_ms >= timeout_ms
-        self.overdue = self.overdue or due
-        return due
-
-
-@dataclass(slots=True)
-class LivenessWait(_Wait):
-    """A partition whose ISR stays until one of its members has proved that it is alive.
-
-    evict_shutting_down  brokers that shut down are then to be removed from the ISR
-    overdue              registering brokers wait for this partition no longer
-    """
-
-    evict_shutting_down: bool = False
-
-
-@dataclass(slots=True)
-class SuspectReplicas(_Wait):
+@frozen
+class SuspectReplicas:
     """The suspect replicas of one partition.
 
-    members                brokers, alive or not, whose log may be short
-    trusted_member_online  a trusted ISR member is online. Nothing is waited for then, and the wait starts when the last
-                           trusted member goes
-    overdue                the controller has waited long enough for the absent members
-    recovery_state         the state in flight that ends the suspicion
+    members   brokers, alive or not, whose log may be short
+    timer     the wait for absent members while no trusted ISR member is online
     """
 
-    members: set[int] = field(default_factory=set)
-    trusted_member_online: bool = False
-    recovery_state: PartitionState | None = None
-
-    def set_trusted_member_online(self, online: bool) -> None:
-        """Note whether a trusted member is online. If so, reset the wait."""
-        self.trusted_member_online = online
-        if online:
-            self.since_ms, self.overdue = None, False
+    members: frozenset[int] = frozenset()
+    timer: Timer = Timer()
 
 
-@dataclass(slots=True)
-class LogEndQuery(_Wait):
-    """The log ends that brokers have reported of a partition without a leader.
+@frozen
+class LogEndQuery:
+    """The log ends that brokers have reported of a partition without a leader; replaced whole.
 
-    ends      the log ends that live brokers have reported
-    asked     the brokers that were asked, with the liveness epoch of the request (`cluster.controller.liveness`)
-    overdue   the controller has waited long enough for brokers that do not answer, since the last request was sent
+    ends    the log ends that live brokers have reported
+    asked   the brokers that were asked, with the liveness epoch of the request (`cluster.controller.liveness`)
+    timer   the wait for answers since the last request
     """
 
-    ends: dict[int, LogEnd] = field(default_factory=dict)
-    asked: dict[int, int] = field(default_factory=dict)
+    ends: Mapping[int, LogEnd] = field(default_factory=dict)
+    asked: Mapping[int, int] = field(default_factory=dict)
+    timer: Timer = Timer()
 
     def reported_loss(self, broker_id: int) -> bool:
         """Return whether this broker has reported that it lost committed records."""
         end = self.ends.get(broker_id)
         return end is not None and end.lacks
 
-    def ask(self, broker_ids: Iterable[int], liveness_epoch: int) -> None:
-        """Note that these brokers are asked now, and restart the wait."""
-        for broker_id in broker_ids:
-            self.asked[broker_id] = liveness_epoch
-            self.since_ms, self.overdue = None, False
+    def with_request(self, broker_ids: Iterable[int], liveness_epoch: int) -> LogEndQuery:
+        """Return the query when these brokers are asked now; the wait starts again."""
+        asked = {**self.asked, **dict.fromkeys(broker_ids, liveness_epoch)}
+        return replace(self, asked=asked, timer=Timer())
 
-    def discard(self, broker_id: int) -> None:
-        """Discard the answer of a broker that died."""
-        self.ends.pop(broker_id, None)
-        self.asked.pop(broker_id, None)
+    def with_answer(self, broker_id: int, end: LogEnd, asked: int) -> LogEndQuery:
+        """Return the query with the answer to a request of liveness epoch `asked`.
 
-    def discard_before(self, liveness_epoch: int) -> None:
-        """Discard all requests of an earlier liveness epoch, because those brokers may have died too and are asked
-        again.
+        An answer to an earlier request is ignored.
         """
-        for broker_id in [each for each, asked in self.asked.items() if asked < liveness_epoch]:
-            self.discard(broker_id)
+        is_current = asked >= self.asked.get(broker_id, asked + 1)
+        return replace(self, ends={**self.ends, broker_id: end}) if is_current else self
 
-    def on_answer(self, broker_id: int, end: LogEnd, asked: int) -> None:
-        """Note the answer to a request of liveness epoch `asked`. An answer to an earlier request is ignored."""
-        if asked >= self.asked.get(broker_id, asked + 1):
-            self.ends[broker_id] = end
+    def without(self, broker_ids: Collection[int]) -> LogEndQuery:
+        """Return the query without requests to these brokers and their answers."""
+        ends = {each: end for each, end in self.ends.items() if each not in broker_ids}
+        asked = {each: epoch for each, epoch in self.asked.items() if each not in broker_ids}
+        return replace(self, ends=ends, asked=asked)
+
+    def without_requests_before(self, liveness_epoch: int) -> LogEndQuery:
+        """Return the query without requests of earlier liveness epochs, because those brokers may have died too."""
+        early = [broker_id for broker_id, asked in self.asked.items() if asked < liveness_epoch]
+        return self.without(early) if early else self
 
     def not_asked(self, broker_ids: Iterable[int]) -> tuple[int, ...]:
         """Return the brokers that have neither been asked nor answered."""
@@ -145,37 +108,39 @@ class LogEndQuery(_Wait):
         return tuple(each for each in broker_ids if each in self.ends)
 
 
-@frozen
-class RecoveryChoice:
-    """The replica to elect, or the brokers to ask for their log ends first, or neither: wait."""
-
-    leader: int | None = None
-    ask: tuple[int, ...] = ()
-
-
 def choose_recovery_leader(
-    isr: Sequence[int], candidates: Sequence[int], poll: LogEndQuery, live: Collection[int], *, overdue: bool
-) -> RecoveryChoice:
+    isr: Sequence[int],
+    candidates: Sequence[int],
+    query: LogEndQuery,
+    live: Collection[int],
+    *,
+    absent_overdue: bool,
+    answers_overdue: bool,
+) -> int | Ask | Wait:
     """Choose a leader for a partition without one, when none of its live ISR members is trusted.
 
-    candidates   the ISR, and the eligible leader replicas, which may have what the ISR has lost. An eligible replica is
-                 electable only if its log contains the best remaining ISR log: an eligible replica whose log does not
-                 contain it may end in a later epoch and still lack records that were acknowledged after it left the
-                 ISR. If every ISR member reports a loss, no replica is electable, because all logs may lack what is
-                 lost
-    overdue      the controller has waited long enough for absent candidates; `poll.overdue` says so of those that do
-                 not answer
+    Returns the leader, the question to ask first, or the event to wait for.
+
+    candidates        the ISR, and the eligible leader replicas, which may have what the ISR has lost
+    absent_overdue    the controller has waited long enough for absent candidates
+    answers_overdue   the controller has waited long enough for those that do not answer
+
+    An eligible replica is electable only if its log contains the best remaining ISR log. An eligible replica whose log
+    does not contain it may end in a later epoch, and still lack records that were acknowledged after it left the ISR.
+    If every ISR member reports a loss, no replica is electable, because all logs may lack the lost records.
     """
     present = [replica for replica in candidates if replica in live]
-    if len(present) < len(candidates) and not overdue:
-        return RecoveryChoice()
-    if not_asked := poll.not_asked(present):
-        return RecoveryChoice(ask=not_asked)
-    answered = poll.answered(present)
-    sound = [replica for replica in answered if not poll.reported_loss(replica)]
+    if len(present) < len(candidates) and not absent_overdue:
+        return Wait(Awaited.ABSENT_CANDIDATES)
+    if not_asked := query.not_asked(present):
+        return Ask(Question.LOG_ENDS, not_asked)
+    answered = query.answered(present)
+    if len(answered) < len(present) and not answers_overdue:
+        return Wait(Awaited.LOG_ENDS, query.timer.since_ms)
+    sound = [replica for replica in answered if not query.reported_loss(replica)]
     in_sync = [replica for replica in sound if replica in isr]
-    if (len(answered) < len(present) and not poll.overdue) or not in_sync:
-        return RecoveryChoice()
-    best = poll.ends[max(in_sync, key=lambda replica: poll.ends[replica])]
-    eligible = [replica for replica in sound if replica in isr or poll.ends[replica].extends(best)]
-    return RecoveryChoice(leader=max(eligible, key=lambda replica: poll.ends[replica]))
+    if not in_sync:
+        return Wait(Awaited.SOUND_LOG)
+    best = query.ends[max(in_sync, key=lambda replica: query.ends[replica])]
+    electable = [replica for replica in sound if replica in isr or query.ends[replica].extends(best)]
+    return max(electable, key=lambda replica: query.ends[replica])

@@ -139,14 +139,14 @@ class ControllerElector:
         """
         try:
             term = self._term_or_raise()
-            registered = term.controller.brokers.get(request.broker_id)
+            registered = term.controller.context.brokers.get(request.broker_id)
             if registered is None or registered.epoch != request.broker_epoch:
                 raise StaleBrokerEpochError(
                     f"broker {request.broker_id} is not registered with broker epoch {request.broker_epoch}"
                 )
         except BrokerError as error:
             return ControlledShutdownResponse(error.code)
-        moving = term.controller.led_by(request.broker_id)
+        moving = term.controller.context.led_by(request.broker_id)
         term.perform(term.controller.shutdown_wanted(request.broker_id))
         begun_ms = self._clock.monotonic_ms()
         await term.wait_until(
@@ -154,7 +154,7 @@ class ControllerElector:
         )
         if term.ended:
             return ControlledShutdownResponse(NotControllerError.code)
-        remaining = term.controller.led_by(request.broker_id)
+        remaining = term.controller.context.led_by(request.broker_id)
         moved = set(moving) - set(remaining)
         await term.wait_until_led(moved, self._clock.monotonic_ms() + _SHUTDOWN_ANSWERS_MS)
         log.info(

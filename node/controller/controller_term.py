@@ -238,11 +238,11 @@ class ControllerTerm:
 
     def is_led(self, tp: TopicPartition) -> bool:
         """Return whether the partition has a leader that has confirmed its current leader epoch."""
-        known = self.controller.states.get(tp)
-        if known is None or known.state.leader == NO_LEADER:
+        state = self.controller.context.state_of(tp)
+        if state is None or state.leader == NO_LEADER:
             return False
         broker_id, leader_epoch = self._led.get(tp, (NO_LEADER, -1))
-        return broker_id == known.state.leader and leader_epoch == known.state.leader_epoch
+        return broker_id == state.leader and leader_epoch == state.leader_epoch
 
     async def wait_until(self, condition: Callable[[], bool], deadline_ms: int) -> None:
         """Return when the condition holds, the deadline has passed, or the term has ended."""
@@ -279,7 +279,7 @@ class ControllerTerm:
     async def _retry_unreadable_topics(self) -> None:
         while True:
             await asyncio.sleep(_UNREADABLE_TOPICS_CHECK_S)
-            if self.controller.unreadable_topics:
+            if self.controller.context.unreadable_topics:
                 self._dirty.add(znodes.BROKER_TOPICS)
                 self._wake.set()
 
@@ -296,7 +296,7 @@ class ControllerTerm:
             brokers = await zk_client.read_brokers(watch=True)
             names = await zk_client.topic_names(watch=True)
             topics, states = await zk_client.read_topics_with_states(names)
-            self.controller.unreadable_topics = set(names) - topics.keys()
+            self.controller.context.unreadable_topics = set(names) - topics.keys()
             deletions = await zk_client.topics_to_delete(watch=True)
             self.perform(self.controller.begin(brokers, topics, states, deletions))
         await self._read_config_changes()
@@ -313,12 +313,12 @@ class ControllerTerm:
         self._condition.notify()
 
     async def _read_topics(self) -> None:
-        zk_client, known = self._zk_client, self.controller.topics
+        zk_client, known = self._zk_client, self.controller.context.topics
         async with self.topics_lock:
             names = await zk_client.topic_names(watch=True)
             fresh, states = await zk_client.read_topics_with_states(name for name in names if name not in known)
             still_there = {name: known[name] for name in names if name in known}
-            self.controller.unreadable_topics = set(names) - still_there.keys() - fresh.keys()
+            self.controller.context.unreadable_topics = set(names) - still_there.keys() - fresh.keys()
             self.perform(self.controller.topics_changed(still_there | fresh, states))
 
     async def _read_deletions(self) -> None:
@@ -337,7 +337,7 @@ class ControllerTerm:
         zk_client = self._zk_client
         changes = await zk_client.read_isr_changes(watch=True)
         named = {tp for tps in changes.values() for tp in tps}
-        topic_ids = self.controller.topic_ids
+        topic_ids = self.controller.context.topic_ids
         states, _ = await zk_client.read_states(named)
         self.perform(self.controller.states_read(states, topic_ids))
         await zk_client.drop_notifications(changes, self.lease.epoch_version)

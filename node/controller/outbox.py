@@ -41,8 +41,8 @@ class StateBatch:
             controller.controller_id,
             controller.epoch,
             tuple(self.entries.values()),
-            controller.topic_infos(tp.topic for tp in self.entries),
-            controller.live_brokers(),
+            controller.context.topic_infos(tp.topic for tp in self.entries),
+            controller.context.live_brokers(),
         )
 
 
@@ -74,9 +74,9 @@ class MetadataBatch:
         return UpdateMetadataRequest(
             controller.controller_id,
             controller.epoch,
-            controller.live_brokers(),
+            controller.context.live_brokers(),
             tuple(self.entries.values()),
-            controller.topic_infos(tp.topic for tp in self.entries),
+            controller.context.topic_infos(tp.topic for tp in self.entries),
             tuple(sorted(self.deleted_topics)),
             controller.every_topic() if self.whole else None,
         )

@@ -85,10 +85,11 @@ class PartitionCommands:
         controller = term.controller
         async with lock_until(term.topics_lock, self._clock, deadline_ms):
             while True:
-                before = controller.topics.get(new.name)
+                before = controller.context.topics.get(new.name)
                 if before is None or controller.replica_deletion.is_deleting(new.name):
                     raise UnknownTopicOrPartitionError(f"topic {new.name!r} does not exist")
-                after = plan_partitions(new, before, controller.brokers.keys() - controller.shutting_down)
+                live = controller.context.brokers.keys() - controller.context.shutting_down
+                after = plan_partitions(new, before, live)
                 if validate_only:
                     return []
                 if await term.change_assignment(after):
@@ -105,11 +106,11 @@ class PartitionCommands:
         if request.election_type not in list(ElectionType):
             raise InvalidRequestError(f"election type {request.election_type}: must be 0 (preferred) or 1 (unclean)")
         unclean = request.election_type == ElectionType.UNCLEAN
-        tps = controller.partitions() if request.partitions is None else _named(request.partitions)
+        tps = controller.context.topic_partitions() if request.partitions is None else _named(request.partitions)
         results: dict[TopicPartition, BrokerError | None] = {}
         elected: list[TopicPartition] = []
         for tp in tps:
-            if tp not in controller.states or controller.replica_deletion.is_deleting(tp.topic):
+            if controller.context.state_of(tp) is None or controller.replica_deletion.is_deleting(tp.topic):
                 results[tp] = UnknownTopicOrPartitionError(f"{tp} does not exist")
             elif (refusal := controller.election_refusal(tp, unclean=unclean)) and not controller.election_in_progress(
                 tp
@@ -137,7 +138,7 @@ class PartitionCommands:
     @staticmethod
     def _election_result(term: ControllerTerm, tp: TopicPartition, *, unclean: bool) -> BrokerError | None:
         controller = term.controller
-        if tp not in controller.states:
+        if controller.context.state_of(tp) is None:
             return UnknownTopicOrPartitionError(f"{tp} does not exist any more")
         if not controller.election_in_progress(tp):
             refusal = controller.election_refusal(tp, unclean=unclean)
@@ -178,7 +179,7 @@ class PartitionCommands:
         controller = term.controller
         async with lock_until(term.topics_lock, self._clock, deadline_ms):
             while True:
-                before = controller.topics.get(topic)
+                before = controller.context.topics.get(topic)
                 if before is None or controller.replica_deletion.is_deleting(topic):
                     raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
                 results: dict[TopicPartition, BrokerError | None] = {}
@@ -189,7 +190,7 @@ class PartitionCommands:
                         if wanted.partition not in before.partitions:
                             raise UnknownTopicOrPartitionError(f"{tp} does not exist")
                         changes[wanted.partition] = plan_reassignment(
-                            wanted, before, controller.brokers, self._internal
+                            wanted, before, controller.context.brokers, self._internal
                         )
                         results[tp] = None
                     except BrokerError as error:
@@ -208,10 +209,10 @@ class PartitionCommands:
     ) -> ListPartitionReassignmentsResponse:
         """Return the reassignments in progress."""
         controller = self._term().controller
-        asked = controller.partitions() if request.partitions is None else _named(request.partitions)
+        asked = controller.context.topic_partitions() if request.partitions is None else _named(request.partitions)
         found = []
         for tp in asked:
-            topic = controller.topics.get(tp.topic)
+            topic = controller.context.topics.get(tp.topic)
             if topic is None or tp.partition not in topic.partitions:
                 continue
             now = topic.assigned(tp.partition)

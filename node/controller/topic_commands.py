@@ -80,8 +80,8 @@ class TopicCommands:
         async with lock_until(term.topics_lock, self._clock, deadline_ms):
             assignment = plan_topic(
                 new,
-                existing=term.controller.topics,
-                brokers=term.controller.brokers.keys() - term.controller.shutting_down,
+                existing=term.controller.context.topics,
+                brokers=term.controller.context.brokers.keys() - term.controller.context.shutting_down,
                 num_partitions=self._settings.num_partitions,
                 replication_factor=self._settings.default_replication_factor,
                 defaults=self._settings.topic_defaults,
@@ -105,7 +105,7 @@ class TopicCommands:
                 term = self._term()
                 check_deletion(topic)
                 async with lock_until(term.topics_lock, self._clock, deadline_ms):
-                    if topic not in term.controller.topics:
+                    if topic not in term.controller.context.topics:
                         raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
                     await term.delete_topic(topic)
                 outcomes[topic] = DeletedTopic(topic, 0)
@@ -114,7 +114,7 @@ class TopicCommands:
                 outcomes.setdefault(topic, DeletedTopic(topic, refused.code, str(refused)))
         deleting = {topic for topic, outcome in outcomes.items() if not outcome.error_code}
         if deleting and term is not None:
-            topics = term.controller.topics
+            topics = term.controller.context.topics
             await term.wait_until(lambda: deleting.isdisjoint(topics), deadline_ms)
             for topic in deleting & topics.keys():
                 message = f"topic {topic!r} is being deleted, but some brokers have not answered yet"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cluster.controller.controller import Controller
+from cluster.controller.controller_context import ControllerContext
 from cluster.controller.effects import (
     AskLogEnds,
     ClearPossiblyShort,
@@ -78,13 +79,17 @@ class Cluster:
         self.controller = Controller(self.controller_id, epoch)
         self.play(self.controller.begin(self.live, self.topics, self.states))
 
+    @property
+    def context(self) -> ControllerContext:
+        return self.controller.context
+
     def play(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
                 case WriteState():
                     self.waiting.append(effect)
                 case SendLeaderAndIsr(broker_id, partitions):
-                    assert broker_id in self.controller.brokers
+                    assert broker_id in self.context.brokers
                     for p in partitions:
                         isr = ",".join(map(str, p.isr))
                         self.log.append(f"tell {broker_id}: {p.topic}-{p.partition} leader={p.leader} isr={isr}")
@@ -110,7 +115,7 @@ class Cluster:
                     self.log.append(f"close {broker_id}")
                 case SendMetadata(broker_ids, shown):
                     self.sent |= {TopicPartition(p.topic, p.partition): (*p.replicas, *p.leaving) for p in shown}
-                    assert set(broker_ids) <= self.controller.brokers.keys()
+                    assert set(broker_ids) <= self.context.brokers.keys()
                     self.unanswered |= dict.fromkeys(broker_ids, self.controller.liveness.epoch)
         self.answer_requests()
 
@@ -166,7 +171,7 @@ class Cluster:
 
     def reassign(self, tp: TopicPartition, *target: int) -> None:
         """Request these replicas; without any, cancel the reassignment in progress."""
-        assignment = self.controller.topics[tp.topic]
+        assignment = self.context.topics[tp.topic]
         now = assignment.assigned(tp.partition)
         self.assign(assignment.reassigned({tp.partition: now.toward(target or now.origin)}))
 
@@ -207,7 +212,7 @@ class Cluster:
 
     def leader_changes_isr(self, tp: TopicPartition, *isr: int) -> None:
         self.leader_writes_isr(tp, *isr)
-        self.play(self.controller.states_read({tp: self.states[tp]}, self.controller.topic_ids))
+        self.play(self.controller.states_read({tp: self.states[tp]}, self.context.topic_ids))
 
     def state(self, tp: TopicPartition = TP) -> PartitionState:
         return self.states[tp].state

@@ -105,7 +105,7 @@ def test_partition_has_no_leader_until_an_isr_member_is_back() -> None:
     cluster.create("t", (1, 2, 3))
     cluster.settle()
     cluster.leader_writes_isr(TP, 1, 2)
-    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.controller.topic_ids))
+    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.context.topic_ids))
     cluster.die(1, 2)
     cluster.settle()
     assert cluster.state() == PartitionState(NO_LEADER, 1, (1, 2), 1)
@@ -120,9 +120,9 @@ def test_a_reading_that_is_older_than_what_is_known_is_ignored() -> None:
     cluster.settle()
     before = cluster.states[TP]
     cluster.leader_writes_isr(TP, 1, 2)
-    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.controller.topic_ids))
-    cluster.play(cluster.controller.states_read({TP: before}, cluster.controller.topic_ids))  # a stale notification
-    assert cluster.controller.states[TP] == cluster.states[TP]
+    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.context.topic_ids))
+    cluster.play(cluster.controller.states_read({TP: before}, cluster.context.topic_ids))  # a stale notification
+    assert cluster.context.partitions[TP].known == cluster.states[TP]
 
 
 def test_an_unclean_election_is_a_setting_of_the_topic() -> None:
@@ -146,7 +146,7 @@ def test_only_changed_settings_are_sent_to_every_broker() -> None:
     (sent,) = [effect for effect in effects if isinstance(effect, SendMetadata)]
     assert sent.broker_ids == (1, 2, 3)
     assert [(message.topic, message.partition, message.leader) for message in sent.partitions] == [("t", 0, 1)]
-    (info,) = cluster.controller.topic_infos(["t"])
+    (info,) = cluster.context.topic_infos(["t"])
     assert (info.configs, info.partition_count) == ({"retention.ms": "5"}, 1)
     assert cluster.controller.configs_changed({"t": {"retention.ms": "5"}}) == []
 
@@ -159,7 +159,7 @@ def test_settings_read_with_an_assignment_are_sent_at_their_notification() -> No
     cluster.play(cluster.controller.assignment_written(read))
     effects = cluster.controller.configs_changed({"t": {"retention.ms": "5"}})
     assert [effect.broker_ids for effect in effects if isinstance(effect, SendMetadata)] == [(1, 2, 3)]
-    (info,) = cluster.controller.topic_infos(["t"])
+    (info,) = cluster.context.topic_infos(["t"])
     assert info.configs == {"retention.ms": "5"}
 
 
@@ -203,10 +203,10 @@ def test_isr_change_read_during_a_write_is_sent_after_its_outcome() -> None:
     later = cluster.states[TP]
     cluster.leader_changes_isr(TP, 2)
     latest = cluster.states[TP]
-    cluster.play(cluster.controller.states_read({TP: later}, cluster.controller.topic_ids))  # stale
+    cluster.play(cluster.controller.states_read({TP: later}, cluster.context.topic_ids))  # stale
     assert cluster.news()[-1].startswith("close 1"), "the outcome of the write is not known yet"
     cluster.play(cluster.controller.states_written([outcome]))
-    assert cluster.controller.states[TP] == latest
+    assert cluster.context.partitions[TP].known == latest
     assert cluster.news() == ["tell 2: t-0 leader=2 isr=2", "tell 3: t-0 leader=2 isr=2"]
 
 
@@ -257,7 +257,7 @@ def test_vanished_state_ends_the_wait_for_liveness() -> None:
     del cluster.states[TP]
     cluster.settle()
     cluster.resume_answers(2)
-    assert cluster.controller.waiting_for_liveness == {}
+    assert cluster.context.partitions[TP].liveness_wait is None
 
 
 def test_possibly_short_mark_stays_until_every_topic_is_read() -> None:
@@ -265,10 +265,10 @@ def test_possibly_short_mark_stays_until_every_topic_is_read() -> None:
     cluster = Cluster(2)
     odd = TopicAssignment("t", "id-t", {0: (2, 1)}, {}, version=0)
     cluster.states[TP] = VersionedState(PartitionState(2, 0, (2, 1), 1), 0)
-    cluster.controller.unreadable_topics = {"t"}
+    cluster.context.unreadable_topics = {"t"}
     cluster.come(short(1, 50))
     assert cluster.cleared_marks == []
-    cluster.controller.unreadable_topics = set()
+    cluster.context.unreadable_topics = set()
     cluster.play(cluster.controller.topics_changed({"t": odd}, cluster.states))
     assert cluster.cleared_marks == [], "the suspect replica is in an ISR with a trusted one"
     cluster.settle()
@@ -277,9 +277,9 @@ def test_possibly_short_mark_stays_until_every_topic_is_read() -> None:
 
 def test_unreadable_topic_that_is_removed_makes_no_replica_suspect() -> None:
     cluster = Cluster(2)
-    cluster.controller.unreadable_topics = {"t"}
+    cluster.context.unreadable_topics = {"t"}
     cluster.come(short(1, 50))
-    cluster.controller.unreadable_topics = set()
+    cluster.context.unreadable_topics = set()
     cluster.play(cluster.controller.topics_changed({}, {}))
     assert cluster.cleared_marks == [1]
 
@@ -301,14 +301,14 @@ def test_broker_in_shutdown_leads_no_more_and_may_rejoin_the_isr() -> None:
     assert cluster.controller.has_pending_work(1)
     cluster.settle()
     assert not cluster.controller.has_pending_work(1)
-    assert cluster.controller.led_by(1) == [TopicPartition("t", 2)]
+    assert cluster.context.led_by(1) == [TopicPartition("t", 2)]
     assert cluster.state() == PartitionState(2, 1, (2, 3), 1)
     assert cluster.state(TopicPartition("t", 1)) == PartitionState(2, 0, (2,), 1), (
         "the leader that stays keeps its epoch"
     )
-    assert [b.shutting_down for b in cluster.controller.live_brokers()] == [True, False, False]
+    assert [b.shutting_down for b in cluster.context.live_brokers()] == [True, False, False]
     cluster.leader_writes_isr(TP, 2, 3, 1)
-    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.controller.topic_ids))
+    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.context.topic_ids))
     assert cluster.waiting == []
 
 
@@ -326,8 +326,8 @@ def test_topic_is_removed_when_every_live_replica_is_deleted() -> None:
     cluster.play(cluster.controller.replicas_stopped(3, [TP]))
     assert cluster.news() == ["remove t"]
     cluster.play(cluster.controller.topic_removed("t"))
-    assert cluster.controller.topics == {}
-    assert cluster.controller.states == {}
+    assert cluster.context.topics == {}
+    assert cluster.context.partitions == {}
 
 
 def test_deletion_waits_for_a_broker_that_is_registering() -> None:
@@ -362,7 +362,7 @@ def test_isr_change_of_a_topic_being_deleted_is_not_sent() -> None:
     cluster.settle()
     cluster.play(cluster.controller.deletions_wanted(["t"]))
     cluster.leader_writes_isr(TP, 1)
-    assert cluster.controller.states_read({TP: cluster.states[TP]}, cluster.controller.topic_ids) == [], (
+    assert cluster.controller.states_read({TP: cluster.states[TP]}, cluster.context.topic_ids) == [], (
         "nothing would make them forget it again"
     )
 
@@ -378,7 +378,7 @@ def test_new_broker_gets_the_list_of_all_topics() -> None:
     whole.append(cluster.controller.brokers_changed(cluster.live | {2: broker(2, 99)}))
     sent = [[each.broker_ids for each in effects if isinstance(each, SendMetadata) and each.whole] for effects in whole]
     assert sent == [[(1, 2)], [(2,)]]
-    cluster.controller.unreadable_topics = {"odd"}
+    cluster.context.unreadable_topics = {"odd"}
     cluster.play(cluster.controller.deletions_wanted(["t"]))
     assert cluster.controller.every_topic() == {"u": "id-u", "odd": ""}, "no state of a topic being deleted stays"
 
@@ -488,7 +488,7 @@ def test_a_failed_disk_loses_what_it_led_and_its_places_and_gets_them_back() -> 
     cluster.die(1)
     cluster.come(broker(1, 40))
     cluster.settle()
-    assert cluster.controller.offline == {}, "a new process may have a new disk"
+    assert not cluster.context.partitions[TP].offline, "a new process may have a new disk"
 
 
 def test_only_replica_leads_again_when_its_disk_is_back() -> None:
@@ -539,7 +539,7 @@ def test_preferred_leaders_are_given_back_what_they_are_in_sync_for() -> None:
     cluster.play(cluster.controller.elections_wanted([TP]))
     assert cluster.waiting == []
     cluster.leader_writes_isr(TP, 2, 1)
-    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.controller.topic_ids))
+    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.context.topic_ids))
     cluster.play(cluster.controller.elections_wanted([TP]))
     cluster.settle()
     assert cluster.state() == PartitionState(1, 2, (2, 1), 1)
@@ -577,7 +577,7 @@ def test_partition_of_a_silent_leader_is_elected_when_it_dies() -> None:
     cluster.die(2)
     cluster.settle()
     assert cluster.state().leader == 1
-    assert cluster.controller.handoffs == {} and not cluster.controller.election_in_progress(TP)
+    assert cluster.context.partitions[TP].handoff is None and not cluster.controller.election_in_progress(TP)
 
 
 EVENTS = st.one_of(
@@ -620,7 +620,7 @@ def test_epochs_rise_and_leaders_come_from_the_isr_in_any_history(events: list[t
                 if state.leader != NO_LEADER:
                     cluster.leader_writes_isr(tp, state.leader)
             case "resume_answers":
-                cluster.play(cluster.controller.states_read({tp: cluster.states[tp]}, cluster.controller.topic_ids))
+                cluster.play(cluster.controller.states_read({tp: cluster.states[tp]}, cluster.context.topic_ids))
             case "next_controller":
                 terms += 1
                 cluster.begin_term(terms)
@@ -640,11 +640,11 @@ def test_epochs_rise_and_leaders_come_from_the_isr_in_any_history(events: list[t
         state = known.state
         # The controller may not know a leader's last change, but its view of live brokers must be right.
         if state.leader == NO_LEADER:
-            staying = cluster.live.keys() - cluster.controller.shutting_down
-            assert not staying & set(state.isr) or cluster.controller.states[tp] != known
+            staying = cluster.live.keys() - cluster.context.shutting_down
+            assert not staying & set(state.isr) or cluster.context.partitions[tp].known != known
         else:
             assert state.leader in cluster.live
-    assert cluster.controller.brokers.keys() == cluster.live.keys()
+    assert cluster.context.brokers.keys() == cluster.live.keys()
 
 
 def test_state_read_of_a_deleted_topic_is_not_applied_to_the_new_one() -> None:
@@ -652,11 +652,11 @@ def test_state_read_of_a_deleted_topic_is_not_applied_to_the_new_one() -> None:
     cluster.create("t", (1, 2))
     cluster.settle()
     controller = cluster.controller
-    before, known = controller.topic_ids, controller.states[TP]
+    before, known = controller.context.topic_ids, controller.context.partitions[TP].known
     late = {TP: VersionedState(PartitionState(2, 5, (2,), 1), 7)}
-    controller.topics["t"] = replace(controller.topics["t"], topic_id="of the new one")
-    assert controller.states_read(late, before) == [] and controller.states[TP] == known
-    assert controller.states_read(late, controller.topic_ids)
+    controller.context.topics["t"] = replace(controller.context.topics["t"], topic_id="of the new one")
+    assert controller.states_read(late, before) == [] and controller.context.partitions[TP].known == known
+    assert controller.states_read(late, controller.context.topic_ids)
 
 
 def test_topic_is_deleted_in_any_epoch_but_removed_replicas_in_theirs() -> None:
@@ -666,7 +666,7 @@ def test_topic_is_deleted_in_any_epoch_but_removed_replicas_in_theirs() -> None:
     effects = cluster.controller.deletions_wanted(["t"])
     stops = [stop for each in effects if isinstance(each, SendStopReplica) for stop in each.partitions]
     assert [stop.leader_epoch for stop in stops] == [ANY_EPOCH, ANY_EPOCH]
-    moved = cluster.controller.stop_replicas(2, [TP])
+    moved = cluster.context.stop_replicas(2, [TP])
     assert [stop.leader_epoch for each in moved if isinstance(each, SendStopReplica) for stop in each.partitions] == [0]
 
 
@@ -739,9 +739,9 @@ def test_deleted_topic_without_znodes_is_forgotten_after_its_removal() -> None:
     cluster.play(cluster.controller.deletions_wanted(["t"]))
     cluster.play(cluster.controller.replicas_stopped(1, [TP]))
     cluster.play(cluster.controller.topics_changed({}, {}))
-    assert cluster.controller.topic_ids == {"t": "id-t"}, "the next topic of the name must wait"
+    assert cluster.context.topic_ids == {"t": "id-t"}, "the next topic of the name must wait"
     cluster.play(cluster.controller.topic_removed("t"))
-    assert cluster.controller.topic_ids == {}
+    assert cluster.context.topic_ids == {}
 
 
 # --- events that come late --------------------------------------------------------------------------------------
@@ -761,7 +761,7 @@ def test_assignment_and_outcome_of_a_forgotten_topic_change_nothing() -> None:
     cluster.play(cluster.controller.topics_changed({}, {}))
     assert cluster.controller.states_written([cluster.answer(write)]) == []
     assert cluster.controller.assignment_written(cluster.topics["t"]) == []
-    assert cluster.controller.states == {}
+    assert cluster.context.partitions == {}
 
 
 # --- why an election has no effect ------------------------------------------------------------------------------

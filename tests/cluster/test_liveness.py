@@ -87,7 +87,7 @@ def test_suspect_member_leaves_the_isr_once_the_leader_has_answered() -> None:
     cluster.come(short(3, 99))
     cluster.settle()
     assert cluster.state() == PartitionState(1, 0, (1, 2, 3), 1)
-    assert 3 not in cluster.controller.brokers, "the ISR still counts on the previous registration"
+    assert 3 not in cluster.context.brokers, "the ISR still counts on the previous registration"
     cluster.resume_answers(1)
     cluster.settle()
     assert cluster.state() == PartitionState(1, 1, (1, 2), 1)
@@ -102,14 +102,14 @@ def test_registering_broker_waits_a_bounded_time_for_liveness() -> None:
     cluster.come(broker(1, 98))
     cluster.come(short(3, 99))
     cluster.settle()
-    assert not {1, 3} & cluster.controller.brokers.keys()
+    assert not {1, 3} & cluster.context.brokers.keys()
     cluster.play(cluster.controller.time_passed(0))
     cluster.play(cluster.controller.time_passed(999))
     cluster.settle()
-    assert not {1, 3} & cluster.controller.brokers.keys()
+    assert not {1, 3} & cluster.context.brokers.keys()
     cluster.play(cluster.controller.time_passed(1000))
     cluster.settle()
-    assert {1, 3} <= cluster.controller.brokers.keys()
+    assert {1, 3} <= cluster.context.brokers.keys()
     assert cluster.state() == PartitionState(NO_LEADER, 1, (1, 2, 3), 1)
     assert cluster.state(TopicPartition("u", 0)) == PartitionState(2, 1, (2, 3), 1), "in an epoch of which 3 knows"
     assert cluster.cleared_marks == []

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.controller.leader_selection import LeaderSelector
+from cluster.controller import leader_selection
 from cluster.controller.liveness import Liveness
 from tests.cluster.controller_stage import TP, Cluster, broker
 from tidelog.model import NO_LEADER
@@ -141,7 +141,7 @@ class Stage:
     @property
     def serving(self) -> list[int]:
         """Return the live brokers that know their roles."""
-        return [each for each in BROKERS if self.machines[each].runs and each in self.cluster.controller.brokers]
+        return [each for each in BROKERS if self.machines[each].runs and each in self.cluster.context.brokers]
 
     @property
     def leader(self) -> int:
@@ -263,7 +263,7 @@ def test_twin_detects_a_controller_that_trusts_registrations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Liveness, "any_alive_since_loss", lambda self, candidates, lost: True)
-    monkeypatch.setattr(LeaderSelector, "_candidates", lambda self, tp, state: state.isr)
+    monkeypatch.setattr(leader_selection, "election_candidates", lambda partition, state: state.isr)
     with pytest.raises(AssertionError, match="leads without"):
         for seed in range(200):
             run_at_random(seed, 40)

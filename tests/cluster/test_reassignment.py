@@ -229,7 +229,7 @@ def test_removed_replica_keeps_its_log_until_the_removal_is_confirmed() -> None:
     assert cluster.assigned(TP).moving
     cluster.answer_stops()
     cluster.settle()
-    assert cluster.assigned(TP) == ReplicaAssignment((4,)) and cluster.controller.reassignments == {}
+    assert cluster.assigned(TP) == ReplicaAssignment((4,)) and cluster.context.reassignments() == {}
 
 
 def test_reassignment_can_be_cancelled_if_the_last_remaining_member_died() -> None:
@@ -333,7 +333,7 @@ def test_broker_back_during_completion_deletes_its_removed_replica() -> None:
     assert cluster.assigned(TP).moving, "the broker may still have its replica"
     cluster.answer_stops()
     cluster.settle()
-    assert cluster.assigned(TP) == ReplicaAssignment((1, 2)) and cluster.controller.reassignments == {}
+    assert cluster.assigned(TP) == ReplicaAssignment((1, 2)) and cluster.context.reassignments() == {}
 
 
 def test_reordered_replicas_change_only_the_preferred_leader() -> None:
@@ -342,7 +342,7 @@ def test_reordered_replicas_change_only_the_preferred_leader() -> None:
     cluster.settle()
     cluster.reassign(TP, 2, 1)
     cluster.settle()
-    assert not cluster.assigned(TP).moving and cluster.controller.reassignments == {}
+    assert not cluster.assigned(TP).moving and cluster.context.reassignments() == {}
     cluster.play(cluster.controller.elections_wanted([TP]))
     cluster.settle()
     assert cluster.state().leader == 2
@@ -353,7 +353,7 @@ def test_added_partitions_are_elected_and_the_others_left_alone() -> None:
     cluster.create("t", (1, 2))
     cluster.settle()
     cluster.news()
-    cluster.assign(cluster.controller.topics["t"].reassigned({1: ReplicaAssignment((2, 1))}))
+    cluster.assign(cluster.context.topics["t"].reassigned({1: ReplicaAssignment((2, 1))}))
     cluster.settle()
     assert cluster.news() == ["tell 1: t-1 leader=2 isr=2,1", "tell 2: t-1 leader=2 isr=2,1"]
 
@@ -461,7 +461,7 @@ class Stage(Cluster):
             )  # fmt: skip
 
     def read_state(self, tp: TopicPartition) -> None:
-        self.play(self.controller.states_read({tp: self.states[tp]}, self.controller.topic_ids))
+        self.play(self.controller.states_read({tp: self.states[tp]}, self.controller.context.topic_ids))
 
     def write_one(self) -> None:
         """Perform the first write. The controller dies before it knows the outcome unless `settle` follows."""
@@ -551,4 +551,4 @@ def test_every_history_of_reassignments_ends_led_at_its_target(events: list[tupl
         assert not assigned.moving and set(assigned.replicas) == wanted[tp]
         assert state.leader in wanted[tp] and set(state.isr) == wanted[tp]
         assert {broker_id for broker_id, logs in stage.logs.items() if tp in logs} == wanted[tp]
-    assert stage.controller.reassignments == {}
+    assert stage.context.reassignments() == {}

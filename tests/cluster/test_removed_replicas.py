@@ -55,7 +55,7 @@ def test_removed_replica_leads_again_if_the_only_remaining_one_has_loss() -> Non
     assert (cluster.state().isr, cluster.stops) == ((4,), [(1, [TP])])
     cluster.answer_stops()
     cluster.settle()
-    assert cluster.assigned(TP) == ReplicaAssignment((4,)) and cluster.controller.reassignments == {}
+    assert cluster.assigned(TP) == ReplicaAssignment((4,)) and cluster.context.reassignments() == {}
 
 
 def test_removed_replica_keeps_its_log_until_the_next_removal_is_confirmed() -> None:

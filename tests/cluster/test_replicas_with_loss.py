@@ -35,7 +35,7 @@ def accept(cluster: Cluster, broker_id: int) -> None:
 
 
 def told_that_it_is_unclean(cluster: Cluster) -> bool:
-    effects = cluster.controller.leader_and_isr({TP: cluster.states[TP]}, [cluster.state().leader])
+    effects = cluster.context.leader_and_isr({TP: cluster.states[TP]}, [cluster.state().leader])
     return any(state.unclean for each in effects if isinstance(each, SendLeaderAndIsr) for state in each.partitions)
 
 

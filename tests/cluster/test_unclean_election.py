@@ -69,7 +69,7 @@ def test_returning_isr_member_leads_and_reported_log_ends_are_dropped() -> None:
     cluster.report_log_end(3, 6)
     cluster.come(broker(1, 60))
     cluster.settle()
-    assert (cluster.state().leader, cluster.controller.log_end_queries) == (1, {})
+    assert (cluster.state().leader, cluster.context.partitions[TP].log_end_query) == (1, None)
 
 
 # --- of several that reach as far --------------------------------------------------------------------------

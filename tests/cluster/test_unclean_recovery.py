@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.controller.unclean_recovery import GONE, LogEnd, LogEndQuery, RecoveryChoice, choose_recovery_leader
+from cluster.controller.decision import Ask, Awaited, Question, Wait
+from cluster.controller.timer import Timer
+from cluster.controller.unclean_recovery import GONE, LogEnd, LogEndQuery, choose_recovery_leader
 from cluster.state import PartitionState
 from tests.cluster.controller_stage import TP, Cluster, broker, short
 from tidelog.model import NO_LEADER, TopicPartition
@@ -21,56 +23,63 @@ def both_replicas_went_down() -> Cluster:
 
 
 @pytest.mark.parametrize(
-    ("live", "poll", "overdue", "expected"),
+    ("live", "query", "overdue", "expected"),
     [
         pytest.param(
-            {1}, LogEndQuery(), False, RecoveryChoice(), id="the absent member may be trusted, so it is waited for"
+            {1},
+            LogEndQuery(),
+            (False, False),
+            Wait(Awaited.ABSENT_CANDIDATES),
+            id="the absent member may be trusted, so it is waited for",
         ),
         pytest.param(
-            {1}, LogEndQuery(), True, RecoveryChoice(ask=(1,)), id="the wait for the absent member is bounded"
+            {1},
+            LogEndQuery(),
+            (True, False),
+            Ask(Question.LOG_ENDS, (1,)),
+            id="the wait for the absent member is bounded",
         ),
-        pytest.param({1, 2}, LogEndQuery(), False, RecoveryChoice(ask=(1, 2)), id="all are online and are asked"),
+        pytest.param(
+            {1, 2}, LogEndQuery(), (False, False), Ask(Question.LOG_ENDS, (1, 2)), id="all are online and are asked"
+        ),
         pytest.param(
             {1, 2},
-            LogEndQuery({1: LogEnd(1, 9)}, {1: 0, 2: 0}),
-            False,
-            RecoveryChoice(),
+            LogEndQuery({1: LogEnd(1, 9)}, {1: 0, 2: 0}, Timer(70)),
+            (True, False),
+            Wait(Awaited.LOG_ENDS, 70),
             id="one replica has not answered",
         ),
         pytest.param(
             {1, 2},
-            LogEndQuery({1: LogEnd(1, 9), 2: LogEnd(2, 5)}),
-            False,
-            RecoveryChoice(leader=2),
-            id="the later epoch",
+            LogEndQuery({1: LogEnd(1, 9)}, {1: 0, 2: 0}),
+            (False, True),
+            1,
+            id="the wait for the answer is bounded",
         ),
-        pytest.param(
-            {1, 2},
-            LogEndQuery({1: LogEnd(2, 9), 2: LogEnd(2, 5)}),
-            False,
-            RecoveryChoice(leader=1),
-            id="the longer log",
-        ),
+        pytest.param({1, 2}, LogEndQuery({1: LogEnd(1, 9), 2: LogEnd(2, 5)}), (False, False), 2, id="the later epoch"),
+        pytest.param({1, 2}, LogEndQuery({1: LogEnd(2, 9), 2: LogEnd(2, 5)}), (False, False), 1, id="the longer log"),
         pytest.param(
             {1, 2},
             LogEndQuery({1: LogEnd(9, 9, True), 2: LogEnd(0, 1)}),
-            False,
-            RecoveryChoice(leader=2),
+            (False, False),
+            2,
             id="one replica reports a loss",
         ),
         pytest.param(
             {1, 2},
             LogEndQuery({1: GONE, 2: GONE}),
-            False,
-            RecoveryChoice(),
+            (False, False),
+            Wait(Awaited.SOUND_LOG),
             id="both report a loss, so no replica leads",
         ),
     ],
 )
 def test_recovery_chooses_among_suspect_replicas(
-    live: set[int], poll: LogEndQuery, overdue: bool, expected: RecoveryChoice
+    live: set[int], query: LogEndQuery, overdue: tuple[bool, bool], expected: int | Ask | Wait
 ) -> None:
-    assert choose_recovery_leader((1, 2), (1, 2), poll, live, overdue=overdue) == expected
+    absent, answers = overdue
+    choice = choose_recovery_leader((1, 2), (1, 2), query, live, absent_overdue=absent, answers_overdue=answers)
+    assert choice == expected
 
 
 @pytest.mark.parametrize(
@@ -89,7 +98,10 @@ def test_recovery_chooses_among_suspect_replicas(
     ],
 )
 def test_eligible_replica_leads_if_its_log_contains_the_isrs(ends: dict[int, LogEnd], leader: int | None) -> None:
-    assert choose_recovery_leader((1,), (1, 3), LogEndQuery(ends), {1, 3}, overdue=False) == RecoveryChoice(leader)
+    choice = choose_recovery_leader(
+        (1,), (1, 3), LogEndQuery(ends), {1, 3}, absent_overdue=False, answers_overdue=False
+    )
+    assert choice == (Wait(Awaited.SOUND_LOG) if leader is None else leader)
 
 
 def test_the_only_member_needs_no_comparison() -> None:
@@ -132,7 +144,7 @@ def test_earlier_registration_that_joined_the_isr_meanwhile_is_removed() -> None
     cluster.settle()
     assert cluster.state().isr == (1, 2)
     assert cluster.state().leader_epoch == epoch + 1, "in the old epoch the leader could let the former self in again"
-    assert 3 in cluster.controller.brokers
+    assert 3 in cluster.context.brokers
 
 
 def test_suspect_registration_during_an_isr_change_raises_the_epoch() -> None:
@@ -143,7 +155,7 @@ def test_suspect_registration_during_an_isr_change_raises_the_epoch() -> None:
     (shrinks,) = cluster.waiting
     assert shrinks.state == PartitionState(1, 0, (1, 2), 1)
     cluster.come(short(3, 99))
-    assert 3 not in cluster.controller.brokers
+    assert 3 not in cluster.context.brokers
     cluster.settle()
     assert cluster.state() == PartitionState(1, 1, (1, 2), 1)
 
@@ -366,7 +378,7 @@ def test_deletion_ignores_a_broker_brought_online_after_a_refused_write() -> Non
     cluster.leader_writes_isr(TP, 1)
     cluster.play(cluster.controller.deletions_wanted(["t"]))
     cluster.settle()
-    assert 3 in cluster.controller.brokers
+    assert 3 in cluster.context.brokers
     cluster.answer_stops()
     assert cluster.news()[-1] == "remove t"
 
@@ -379,7 +391,7 @@ def test_removed_topic_ends_the_suspicion_of_its_replicas() -> None:
     cluster.settle()
     cluster.play(cluster.controller.deletions_wanted(["t"]))
     cluster.come(short(3, 35))
-    assert 3 in cluster.controller.brokers
+    assert 3 in cluster.context.brokers
     cluster.play(cluster.controller.topic_removed("t"))
     assert cluster.cleared_marks == [3]
 

@@ -73,9 +73,11 @@ def answered(code: int) -> LeaderAndIsrResponse:
 async def test_partition_is_led_once_its_leader_has_answered_for_the_epoch() -> None:
     term = new_term()
     leader = replace(registration(2, "h", 2), epoch=7)
+    term.controller.context.adopt(TopicAssignment("t", "id", {0: (2, 3)}))
 
     def elected(epoch: int) -> StateBatch:
-        term.controller.states[TP] = VersionedState(PartitionState(2, epoch, (2,), 1), epoch)
+        context = term.controller.context
+        context.put(replace(context.partitions[TP], known=VersionedState(PartitionState(2, epoch, (2,), 1), epoch)))
         return StateBatch({TP: PartitionStateMessage("t", 0, 1, 2, epoch, (2,), epoch, (2, 3))})
 
     first = elected(0)

@@ -276,7 +276,7 @@ def test_a_controller_judges_a_reassignment_by_settings_that_changed_since() -> 
         await cluster.brokers[2].zk_client.topic_configs.change(OFFSETS_TOPIC, lambda before: changed)
         term = cluster.controller._term
         assert term is not None
-        await cluster.until(lambda: term.controller.topics[OFFSETS_TOPIC].configs == changed)
+        await cluster.until(lambda: term.controller.context.topics[OFFSETS_TOPIC].configs == changed)
         fewer = AlterPartitionReassignmentsRequest((WantedReplicas(OFFSETS_TOPIC, 0, (1, 2, 3)),), 5000)
         (moved,) = (await cluster.controller.partitions.alter_reassignments(fewer)).partitions
         assert moved.error_code == PolicyViolationError.code

@@ -163,7 +163,7 @@ def test_deletion_of_a_large_topic_delays_no_other_command(monkeypatch: pytest.M
         await cluster.create(assignment=dict.fromkeys(range(8), (1,)))
         term = cluster.controller._term
         assert term is not None
-        lock, topics, remove = term.topics_lock, term.controller.topics, TopicZnodes.remove_some
+        lock, topics, remove = term.topics_lock, term.controller.context.topics, TopicZnodes.remove_some
         turns: list[asyncio.Task[bool]] = []
 
         async def run_while_locked() -> bool:
