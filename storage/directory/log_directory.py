@@ -220,6 +220,7 @@ class LogDirectory:
                 on_truncation=lambda offset: checkpoints.lower_to(tp, offset),
                 on_flush_failed=self.data_loss_marker.record_flush_failure,
                 on_loss=self.data_loss_marker.record_loss,
+                on_epoch_begun=self._unwritten_epochs.append,
             )
 
         clean, recovery_point = self.previous_shutdown.clean and recorded is not None, recorded or 0
@@ -251,7 +252,6 @@ class LogDirectory:
             checkpoints.remove_log_start(tp)  # it must not hold when this log reaches that offset
         else:
             log.raise_log_start(log_start)
-        log.leader_epochs.on_epoch_begun = self._unwritten_epochs.append
         return log
 
     # --- logs that are no longer in use --------------------------------------------------------------

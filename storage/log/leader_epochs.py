@@ -37,18 +37,26 @@ class LeaderEpochs:
     After `close` nothing is written.
     """
 
-    def __init__(self, directory: Path, files: Files, entries: list[EpochStart]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        files: Files,
+        entries: list[EpochStart],
+        on_epoch_begun: Callable[[LeaderEpochs], object] = lambda epochs: None,
+    ) -> None:
         self._path = directory / FILE_NAME
         self._files = files
         self._entries = entries
         self._unflushed = False
-        self.on_epoch_begun: Callable[[LeaderEpochs], object] = lambda epochs: None
+        self._on_epoch_begun = on_epoch_begun
         self._unwritten = False
         self._closed = False
         self._writing = threading.Lock()
 
     @classmethod
-    def load(cls, directory: Path, files: Files) -> LeaderEpochs | None:
+    def load(
+        cls, directory: Path, files: Files, on_epoch_begun: Callable[[LeaderEpochs], object] = lambda epochs: None
+    ) -> LeaderEpochs | None:
         """Read the file; None if it is missing or its entries do not increase.
 
         The epochs are then read from the batches.
@@ -63,7 +71,7 @@ class LeaderEpochs:
         for before, after in pairwise(entries):
             if before.epoch >= after.epoch or before.start_offset >= after.start_offset:
                 return None
-        return cls(directory, files, entries)
+        return cls(directory, files, entries, on_epoch_begun)
 
     def entries(self) -> tuple[EpochStart, ...]:
         return tuple(self._entries)
@@ -84,7 +92,7 @@ class LeaderEpochs:
             return False
         kept = [e for e in self._entries if e.epoch < epoch and e.start_offset < start_offset]
         self._set_entries([*kept, EpochStart(epoch, start_offset)])
-        self.on_epoch_begun(self)
+        self._on_epoch_begun(self)
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart | None:

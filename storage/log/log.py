@@ -17,7 +17,7 @@ from storage.descriptor_reserve import OutOfDescriptorsError
 from storage.files import Files
 from storage.log import recovery, retention, timestamp_lookup
 from storage.log.batch_validation import ValidatedBatch, validate_batch
-from storage.log.leader_epochs import EpochStart
+from storage.log.leader_epochs import EpochStart, LeaderEpochs
 from storage.log.log_appender import AppendInfo, LogAppender
 from storage.log.log_reader import LogReader
 from storage.log.recovery_point import RecoveryPoint, must_flush
@@ -100,6 +100,7 @@ class Log:
         on_truncation: Callable[[int], None] | None = None,
         on_flush_failed: Callable[[], None] | None = None,
         on_loss: Callable[[], None] = lambda: None,
+        on_epoch_begun: Callable[[LeaderEpochs], object] = lambda epochs: None,
     ) -> Log:
         """Open or create the log in a directory. The log starts at its oldest segment, see `raise_log_start`.
 
@@ -115,6 +116,7 @@ class Log:
         on_flush_failed  is called on the thread of the flush before the error is raised.
         rewrite          a flush failed in the previous process. Its data must be written again before a flush counts.
         on_loss          see `recovery.Recovery`.
+        on_epoch_begun   see `LeaderEpochs`.
         """
         files.make_directory(directory)
         with ExitStack() as unless_open:
@@ -128,6 +130,7 @@ class Log:
                 rewrite=rewrite,
                 index_interval_bytes=config.index_interval_bytes,
                 on_loss=on_loss,
+                on_epoch_begun=on_epoch_begun,
                 opened=unless_open,
             ).run()
             log = cls(directory, config, files, recovered, recovery_point, on_truncation, on_flush_failed)

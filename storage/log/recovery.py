@@ -96,6 +96,7 @@ class Recovery:
     rewrite: bool
     index_interval_bytes: int
     on_loss: Callable[[], None]
+    on_epoch_begun: Callable[[LeaderEpochs], object]
     opened: ExitStack
 
     def run(self) -> RecoveredLog:
@@ -104,8 +105,8 @@ class Recovery:
         found = files.names(directory)
         segment_swap.recover(directory, files)
         _remove_leftovers(directory, files)
-        epochs = LeaderEpochs.load(directory, files)
-        log = RecoveredLog([], epochs or LeaderEpochs(directory, files, []))
+        epochs = LeaderEpochs.load(directory, files, self.on_epoch_begun)
+        log = RecoveredLog([], epochs or LeaderEpochs(directory, files, [], self.on_epoch_begun))
         known = log.epochs.entries()
         names = files.names(directory)
         names += self._open_segments(log, offsets_named(names, LOG_SUFFIX))

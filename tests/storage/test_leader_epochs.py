@@ -148,8 +148,7 @@ def test_an_epoch_that_begins_during_a_write_is_written_by_the_next(tmp_path: Pa
             epochs.assign(2, 10)
 
     begun: list[LeaderEpochs] = []
-    epochs = LeaderEpochs(tmp_path, Busy(), [])
-    epochs.on_epoch_begun = begun.append
+    epochs = LeaderEpochs(tmp_path, Busy(), [], begun.append)
     epochs.assign(1, 0)
     epochs.write()
     assert written_entries(tmp_path) == ((1, 0),)

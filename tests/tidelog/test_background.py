@@ -71,7 +71,7 @@ async def test_foreseen_error_of_a_task_concerns_its_waiters_alone() -> None:
 @on_virtual_time
 async def test_failure_wakes_the_calls_that_wait() -> None:
     background, woken = a_background(), asyncio.Event()
-    background.on_failure.append(woken.set)
+    background.subscribe(woken.set)
     background.run("the fetch", _raising(ValueError("x")))
     await asyncio.wait_for(woken.wait(), 1)
 

@@ -49,11 +49,11 @@ async def test_wait_for_a_partition_also_waits_for_its_forgotten_topic() -> None
     await client.topic("t", clock.monotonic_ms() + 1000)
 
     def forget(_: ClusterView) -> None:
-        client.listeners.remove(forget)
+        unsubscribe()
         client.forget("t")
         partitions.append(FakePartition("t", 1, 1))
 
-    client.listeners.append(forget)
+    unsubscribe = client.subscribe(forget)
     await client.partition(TopicPartition("t", 1), clock.monotonic_ms() + 5000)
     assert client.view.partition_count("t") == 2
     await client.close()

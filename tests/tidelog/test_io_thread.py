@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tidelog.client.blocking.io_thread import GRACE_S, IoThread
+from tidelog.client.blocking.io_thread import GRACE_S, IoThread, in_caller
 from tidelog.errors import ClosedError
 
 
@@ -94,8 +94,8 @@ def test_coroutine_may_call_back_its_waiting_thread_which_may_wait_again() -> No
         assert io.run(answer()) == 42
 
     async def work() -> str:
-        await io.in_caller(call)
-        await io.in_caller(call)
+        await in_caller(call)
+        await in_caller(call)
         return "done"
 
     try:
@@ -111,7 +111,7 @@ def test_exception_of_a_callback_reaches_the_coroutine_and_the_waiter() -> None:
 
     async def work() -> None:
         try:
-            await io.in_caller(lambda: 1 / 0)
+            await in_caller(lambda: 1 / 0)
         except ZeroDivisionError as error:
             seen.append(str(error))
             raise
@@ -119,7 +119,7 @@ def test_exception_of_a_callback_reaches_the_coroutine_and_the_waiter() -> None:
     async def coroutine_function() -> None: ...
 
     async def work_wrongly() -> None:
-        await io.in_caller(coroutine_function)
+        await in_caller(coroutine_function)
 
     try:
         with pytest.raises(ZeroDivisionError):
@@ -137,7 +137,7 @@ def test_callback_time_is_not_counted_and_its_interrupt_ends_the_wait() -> None:
 
     async def work(call: Callable[[], object]) -> int:
         try:
-            await io.in_caller(call)
+            await in_caller(call)
         except asyncio.CancelledError:
             cancelled.set()
             raise

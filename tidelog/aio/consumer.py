@@ -34,7 +34,7 @@ from tidelog.errors import (
     TimeoutError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.groups.membership.rebalance_listener import Caller, HeldListener, RebalanceListener, call_here
+from tidelog.groups.membership.rebalance_listener import HeldListener, RebalanceListener, call_here
 from tidelog.groups.membership.subscription import ASSIGNED, Subscription
 from tidelog.model import (
     EARLIEST_TIMESTAMP,
@@ -74,7 +74,7 @@ class Consumer(LoopBound):
         self.clock = environment.clock
         self.client = ClusterClient(self.settings, clock=self.clock, opener=environment.opener, rng=environment.rng)
         self.closed = False
-        self.listener_caller: Caller = call_here
+        self._call_listener = environment.call_listener or call_here
         self._listener: HeldListener | None = None
         self._fetcher: Fetcher | None = None
         self._has_pending_error = False
@@ -132,7 +132,7 @@ class Consumer(LoopBound):
                 await self._subscriber.leave(self.clock.monotonic_ms() + CLOSE_TIMEOUT_MS)
         finally:
             if self._subscriber is not None:
-                self.client.closers.remove(self._subscriber.abandon)
+                self.client.remove_closer(self._subscriber.abandon)
             self._ungrouped = None
             if self._group is not None:
                 self._group = self._new_group(fetcher)
@@ -430,7 +430,7 @@ class Consumer(LoopBound):
 
                 self._offsets = CommittedOffsets(self.client, self.settings.group_id)
             self._fetcher = Fetcher(self.client, self.settings, self._offsets)
-            self.client.closers.append(self._fetcher.stop)
+            self.client.add_closer(self._fetcher.stop)
             if self._offsets is not None:
                 self._group = self._new_group(self._fetcher)
             self._fetcher.start()
@@ -441,15 +441,15 @@ class Consumer(LoopBound):
         from tidelog.groups.membership.group_consumer import GroupConsumer
 
         assert self._offsets is not None
-        group = GroupConsumer(self.client, self.settings, fetcher, self._offsets, self.listener_caller)
-        self.client.closers.append(group.abandon)
+        group = GroupConsumer(self.client, self.settings, fetcher, self._offsets, self._call_listener)
+        self.client.add_closer(group.abandon)
         return group
 
     def _new_topic_subscription(self, fetcher: Fetcher) -> TopicSubscription:
         from tidelog.client.consumer.topic_subscription import TopicSubscription
 
-        subscription = TopicSubscription(self.client, fetcher, self.listener_caller)
-        self.client.closers.append(subscription.abandon)
+        subscription = TopicSubscription(self.client, fetcher, self._call_listener)
+        self.client.add_closer(subscription.abandon)
         return subscription
 
     @property

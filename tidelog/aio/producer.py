@@ -207,7 +207,7 @@ class Producer(LoopBound):
         self.client.background.raise_failure()
         if self._sender is None:
             self._sender = Sender(self.client, self.settings, asyncio.get_running_loop(), self._rng)
-            self.client.closers.append(partial(self._sender.stop, _closed_early()))
+            self.client.add_closer(partial(self._sender.stop, _closed_early()))
             self._sender.start()
             self.client.start()
         return self._sender

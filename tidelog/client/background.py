@@ -29,17 +29,18 @@ _RECOVERED_S = 5.0
 
 
 class Background:
-    """The background tasks of one client, and the first failure that no call has raised yet.
-
-    on_failure   functions that are called after a failure, so that waiting calls of the user wake up and raise it
-    """
+    """The background tasks of one client, and the first failure that no call has raised yet."""
 
     def __init__(self, backoff_ms: Callable[[int], int]) -> None:
-        self.on_failure: list[Callable[[], object]] = []
         self.backoff_ms = backoff_ms
+        self._wakers: list[Callable[[], object]] = []
         self._failure: InternalError | None = None
         self._logged: dict[str, type[BaseException]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    def subscribe(self, wake: Callable[[], object]) -> None:
+        """Have `wake` called after each failure, so that waiting calls of the user wake up and raise it."""
+        self._wakers.append(wake)
 
     @property
     def has_failed(self) -> bool:
@@ -65,7 +66,7 @@ class Background:
         """Log the unexpected error of `what`, and return the InternalError that the user's next call raises."""
         failure = self.log(what, error)
         self._failure = self._failure or failure
-        for wake in self.on_failure:
+        for wake in self._wakers:
             wake()
         return failure
 

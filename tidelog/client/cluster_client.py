@@ -12,7 +12,7 @@ import contextlib
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from tidelog.client.background import Background, SupervisedTask
 from tidelog.client.metadata import ClusterView, TopicView, no_such_partition
@@ -47,7 +47,7 @@ WATCH_MS = 1_000
 UNKNOWN_TOPIC_GRACE_MS = 3_000
 #: Pauses between attempts grow to this length if no election can end the error, for example if a topic is missing.
 LASTING_BACKOFF_MS = 1_000
-#: A topic that no caller has requested for so long is forgotten, unless `needs` names it.
+#: A topic that no caller has requested for so long is forgotten, unless a subscriber needs it.
 TOPIC_IDLE_MS = 300_000
 
 #: Name of the metadata request's task in the messages of its failures.
@@ -75,6 +75,11 @@ class Opener(Protocol):
     async def __call__(self, endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Peer: ...
 
 
+class _Subscriber(NamedTuple):
+    on_view: Callable[[ClusterView], object]
+    needs: Callable[[], Iterable[str]]
+
+
 _T = TypeVar("_T")
 
 #: Connects to one candidate within the given number of milliseconds.
@@ -90,10 +95,7 @@ class ClusterClient:
     """The connections and the metadata of one client; belongs to one event loop.
 
     view           the known metadata, replaced as a whole; it has only the tracked topics
-    listeners      callbacks that are called with each new view
-    needs          callbacks that name topics to be tracked even if no caller has requested them for a long time
     coordinators   broker id of each group's coordinator, as far as known
-    closers        callbacks that stop the users of the connections; `shut_down` calls the latest first
     background     the background tasks of the client, and their failures
     """
 
@@ -108,11 +110,10 @@ class ClusterClient:
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
         self.view = ClusterView()
-        self.listeners: list[Callable[[ClusterView], None]] = []
-        self.needs: list[Callable[[], Iterable[str]]] = []
         self.coordinators: dict[str, int] = {}
-        self.closers: list[Callable[[], Awaitable[None]]] = []
         self.background = Background(self.lasting_backoff_ms)
+        self._subscribers: list[_Subscriber] = []
+        self._closers: list[Callable[[], Awaitable[None]]] = []
         self._opener = opener
         self._rng = rng or random.Random()
         self._tracked: dict[str, int] = {}
@@ -218,6 +219,22 @@ class ClusterClient:
             attempt += 1
 
     # --- metadata ---------------------------------------------------------------------------------
+
+    def subscribe(
+        self, on_view: Callable[[ClusterView], object], needs: Callable[[], Iterable[str]] = tuple
+    ) -> Callable[[], None]:
+        """Have `on_view` called with each new view. Return a function that ends this, also if it is called twice.
+
+        `needs` names topics to be tracked even if no caller has requested them for a long time.
+        """
+        subscriber = _Subscriber(on_view, needs)
+        self._subscribers.append(subscriber)
+
+        def unsubscribe() -> None:
+            if subscriber in self._subscribers:
+                self._subscribers.remove(subscriber)
+
+        return unsubscribe
 
     def track(self, *topics: str) -> None:
         """Include these topics in refreshes, until `TOPIC_IDLE_MS` after the last call with the topic."""
@@ -386,11 +403,19 @@ class ClusterClient:
         finally:
             self.drop_connections()
 
+    def add_closer(self, closer: Callable[[], Awaitable[None]]) -> None:
+        """Have `shut_down` call `closer`, which stops a user of the connections. The latest closer is called first."""
+        self._closers.append(closer)
+
+    def remove_closer(self, closer: Callable[[], Awaitable[None]]) -> None:
+        """Have `shut_down` not call `closer`, because its user of the connections has stopped."""
+        self._closers.remove(closer)
+
     async def shut_down(self) -> None:
-        """Call the `closers`, the latest first, and close."""
+        """Stop the users of the connections, the latest first, and close."""
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self.close)
-            for closer in self.closers:
+            for closer in self._closers:
                 stack.push_async_callback(closer)
 
     def drop_connections(self) -> None:
@@ -512,8 +537,8 @@ class ClusterClient:
         raise NoBrokersError("; ".join(failures))
 
     def _forget_idle_topics(self) -> None:
-        for need in self.needs:
-            self.track(*need())
+        for subscriber in self._subscribers:
+            self.track(*subscriber.needs())
         since_ms = self.clock.monotonic_ms() - TOPIC_IDLE_MS
         self._tracked = {topic: asked_ms for topic, asked_ms in self._tracked.items() if asked_ms > since_ms}
         self._partition_missing_since_ms = {
@@ -537,8 +562,8 @@ class ClusterClient:
             if peer.closed:
                 del self._peers[broker_id]
         self._note_moves()
-        for listener in self.listeners:
-            listener(self.view)
+        for subscriber in tuple(self._subscribers):
+            subscriber.on_view(self.view)
 
     def _note_moves(self) -> None:
         """Note the brokers whose address in the view differs from the address of their connection."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tidelog.client.cluster_client import Opener, open_connection
 from tidelog.client.settings import BootstrapServers
 from tidelog.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from tidelog.groups.membership.rebalance_listener import Caller
 
 
 class _Client(Protocol):
@@ -23,11 +26,16 @@ C = TypeVar("C", bound=_Client)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientEnvironment:
-    """The clock, network and random numbers of the machine, or those of a test, the simulator or chaos."""
+    """The clock, network and random numbers of the machine, or those of a test, the simulator or chaos.
+
+    call_listener   calls a consumer's rebalance listener in the thread of the consumer's user; None calls it in the
+                    task of the call
+    """
 
     clock: Clock = field(default_factory=SystemClock)
     opener: Opener = open_connection
     rng: random.Random = field(default_factory=random.Random)
+    call_listener: Caller | None = None
 
     def create(self, cls: type[C], bootstrap_servers: BootstrapServers | None = None, **options: Any) -> C:
         """Return a client of this class in this environment; the other arguments are those of its constructor."""

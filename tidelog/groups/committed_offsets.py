@@ -67,12 +67,9 @@ class CommittedOffsets:
     """The committed offsets of one consumer.
 
     Its commits are sent one after the other, so that no commit overtakes a later one.
-
-    on_refusal   called with each error of a commit, and with the identity of the committer
     """
 
     def __init__(self, client: ClusterClient, group_id: str) -> None:
-        self.on_refusal: Callable[[ConsumerGroupMetadata, TidelogError], None] = lambda committer, error: None
         self._client = client
         self._group_id = group_id
         self._lock = asyncio.Lock()
@@ -82,8 +79,11 @@ class CommittedOffsets:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         committer: Callable[[], ConsumerGroupMetadata],
         deadline_ms: int,
+        on_refusal: Callable[[ConsumerGroupMetadata, TidelogError], None],
     ) -> None:
         """Commit the offsets. `committer` returns the consumer's identity in the group at the time of the call.
+
+        `on_refusal` is called with that identity and each error of a broker.
 
         The identity must be the same when this commit is sent, because in another generation the partitions may belong
         to another member. Raises CommitFailedError, RebalanceInProgressError or the broker's error; after a
@@ -102,7 +102,7 @@ class CommittedOffsets:
             self._lock.release()
         for error in refusals.values():
             if error is not None:
-                self.on_refusal(identity, error)
+                on_refusal(identity, error)
         raise_first(self._named(entry, error, identity) for entry, error in refusals.items() if error is not None)
 
     async def _commit(

@@ -80,7 +80,7 @@ class IoThread:
         if self.is_current:
             coroutine.close()
             raise RuntimeError("a callback of a synchronous client must not call the client, because it would deadlock")
-        waiting_call = _Call(coroutine, on_lost)
+        waiting_call = _Call(self, coroutine, on_lost)
         future: concurrent.futures.Future[T] | None = None
         try:
             future = self._begin(waiting_call)
@@ -111,35 +111,6 @@ class IoThread:
             running.close()
             waiting_call.coroutine.close()
             raise _closed_meanwhile() from None
-
-    async def in_caller(self, function: Callable[[], object]) -> None:
-        """Call `function` in the thread that waits in `run` for this coroutine, and wait for the call's end.
-
-        `function` may call `run` itself, because the loop stays free. Exceptions of `function` are raised here.
-        """
-        waiting_call = _current_call.get()
-        if waiting_call is None:
-            raise RuntimeError("no thread waits in `run`, so the function cannot be called")
-        done: asyncio.Future[None] = self.loop.create_future()
-
-        def settle(error: Exception | None) -> None:
-            if done.done():
-                return
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-
-        def call() -> None:
-            error: Exception | None = None
-            try:
-                _refuse_coroutine(function())
-            except Exception as raised:
-                error = raised
-            self.call(partial(settle, error))
-
-        waiting_call.callbacks.put(call)
-        await done
 
     def call(self, function: Callable[[], object]) -> None:
         """Schedule a call of `function` on the loop; do nothing if the thread has stopped."""
@@ -212,7 +183,8 @@ class IoThread:
 class _Call(Generic[T]):
     """A call of `run`. Only the loop can decide whether the result or the interruption of the wait came first."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T], on_lost: Callable[[T], object]) -> None:
+    def __init__(self, io: IoThread, coroutine: Coroutine[Any, Any, T], on_lost: Callable[[T], object]) -> None:
+        self.io = io
         self.coroutine = coroutine
         self._on_lost = on_lost
         self._task: asyncio.Task[Any] | None = None
@@ -279,3 +251,33 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def _closed_meanwhile() -> ClosedError:
     return ClosedError("the client was closed meanwhile")
+
+
+async def in_caller(function: Callable[[], object]) -> None:
+    """Call `function` in the thread that waits in `IoThread.run` for this coroutine, and wait for the call's end.
+
+    `function` may call `run` itself, because the loop stays free. Exceptions of `function` are raised here.
+    """
+    waiting_call = _current_call.get()
+    if waiting_call is None:
+        raise RuntimeError("no thread waits in `run`, so the function cannot be called")
+    done: asyncio.Future[None] = waiting_call.io.loop.create_future()
+
+    def settle(error: Exception | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def call() -> None:
+        error: Exception | None = None
+        try:
+            _refuse_coroutine(function())
+        except Exception as raised:
+            error = raised
+        waiting_call.io.call(partial(settle, error))
+
+    waiting_call.callbacks.put(call)
+    await done

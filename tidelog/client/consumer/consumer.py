@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, Self, Unpack, overload
 
 from tidelog import arguments
 from tidelog.aio.consumer import CLOSE_TIMEOUT_MS
 from tidelog.aio.consumer import Consumer as AsyncConsumer
 from tidelog.client.blocking.blocking_client import BlockingClient
+from tidelog.client.blocking.io_thread import in_caller
 from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchedBatches
 from tidelog.client.consumer.seek_to_time import StartingPoint
 from tidelog.client.environment import ClientEnvironment
@@ -68,9 +70,8 @@ class Consumer(BlockingClient[AsyncConsumer]):
     def _set_up(
         self, bootstrap_servers: BootstrapServers | None, options: Mapping[str, Any], environment: ClientEnvironment
     ) -> None:
-        core = environment.create(AsyncConsumer, bootstrap_servers, **options)
+        core = replace(environment, call_listener=in_caller).create(AsyncConsumer, bootstrap_servers, **options)
         super().__init__(core, "tidelog-consumer", core.settings.default_api_timeout_ms)
-        core.listener_caller = self._io.in_caller
 
     def __repr__(self) -> str:
         return client_repr(self, self._core.settings, *self._core._facts(), closed=self._io.stopped)

@@ -32,13 +32,13 @@ class TopicSubscription:
         self._watch = TopicWatcher(client, fetcher.arrived.set, self._on_error)
         self._listener = ConsumerRebalanceListener()
         self._in_listener = False
+        self._unsubscribe_from_view: Callable[[], None] = lambda: None
 
     def subscribe(self, subscription: Subscription, listener: ConsumerRebalanceListener) -> None:
         """Read these topics from the next poll on. Raise IllegalStateError if topics and a pattern are mixed."""
         subscription.require_same_kind_as(self._watch.subscription)
         if self._watch.subscription is None:
-            self._client.listeners.append(self._on_view)
-            self._client.needs.append(self._needed_topics)
+            self._unsubscribe_from_view = self._client.subscribe(self._on_view, self._needed_topics)
         self._listener = listener
         self._watch.begin(subscription)
         self._fetcher.arrived.set()
@@ -81,8 +81,7 @@ class TopicSubscription:
 
     async def leave(self, deadline_ms: int, *, autocommit: bool = True) -> None:
         """End the subscription and call the listener. An exception of the listener is raised at the end."""
-        self._client.listeners.remove(self._on_view)
-        self._client.needs.remove(self._needed_topics)
+        self._unsubscribe_from_view()
         try:
             await self._watch.stop()
             if owned := set(self._fetcher.partitions):

@@ -110,7 +110,7 @@ class Sender:
         self._pauses: dict[PartitionQueue, _Pause] = {}
         self._search = LeaderSearch(client, self._turn)
         self._stopped = False
-        client.listeners.append(self._on_view)
+        client.subscribe(self._on_view)
 
     def start(self) -> None:
         """Run the first turn. Needs the running loop."""

@@ -78,7 +78,6 @@ class GroupConsumer:
             )
         )
         self._offsets = offsets
-        self._offsets.on_refusal = self._commit_refused
         self._poll_task = PollTask(client.clock, settings.max_poll_interval_ms, fetcher.arrived.set)
         self._woken = Signal()
         self._member = HeartbeatMember(
@@ -95,6 +94,7 @@ class GroupConsumer:
         self._rebalancing = SupervisedTask(client.background, name, self._run_rebalances)
         self._next_commit_ms = client.clock.monotonic_ms() + settings.auto_commit_interval_ms
         self._committing: set[asyncio.Task[None]] = set()
+        self._unsubscribe_from_view: Callable[[], None] = lambda: None
 
     # --- subscription ----------------------------------------------------------------------------------
 
@@ -108,8 +108,7 @@ class GroupConsumer:
         self._watch.begin(subscription)
         self._woken.set()
         if before is None:
-            self._client.listeners.append(self._woken.set)
-            self._client.needs.append(self._needed_topics)
+            self._unsubscribe_from_view = self._client.subscribe(self._woken.set, self._needed_topics)
         self._rebalancing.start()
 
     def before_manual_assignment(self, partitions: Collection[TopicPartition]) -> None:
@@ -156,7 +155,7 @@ class GroupConsumer:
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, deadline_ms: int) -> None:
         """Commit these offsets, or the positions of all assigned partitions if None."""
         read = self._consumed(self._fetcher.partitions) if offsets is None else offsets
-        await self._offsets.commit(read, self._committer, deadline_ms)
+        await self._offsets.commit(read, self._committer, deadline_ms, self._commit_refused)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], deadline_ms: int
@@ -314,7 +313,7 @@ class GroupConsumer:
         patience_ms = min(self._settings.default_api_timeout_ms, self._settings.max_poll_interval_ms)
         limit_ms = self._client.clock.monotonic_ms() + patience_ms if deadline_ms is None else deadline_ms
         try:
-            await self._offsets.commit(read, self._committer, limit_ms)
+            await self._offsets.commit(read, self._committer, limit_ms, self._commit_refused)
         except TidelogError as error:
             _log.warning("auto-commit: %s", error)
 
@@ -399,8 +398,6 @@ class GroupConsumer:
     async def _stop_rebalancing(self) -> None:
         """Stop the rebalance in progress, and start no other. The effect is the same if this call is cancelled."""
         rebalancing = self._rebalancing.cancel()
-        if self._woken.set in self._client.listeners:
-            self._client.listeners.remove(self._woken.set)
-            self._client.needs.remove(self._needed_topics)
+        self._unsubscribe_from_view()
         await self._watch.stop()
         await asyncio.gather(*rebalancing, return_exceptions=True)

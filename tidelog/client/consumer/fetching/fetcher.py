@@ -80,9 +80,8 @@ class Fetcher:
         }
         self._search = LeaderSearch(client, self._woken.set)
         self._running = SupervisedTask(client.background, "the consumer's fetcher", self._run)
-        client.listeners.append(self._woken.set)
-        client.needs.append(self._topics)
-        client.background.on_failure.append(self.arrived.set)
+        client.subscribe(self._woken.set, self._topics)
+        client.background.subscribe(self.arrived.set)
 
     def start(self) -> None:
         """Start the fetcher's task. Needs the running loop."""
