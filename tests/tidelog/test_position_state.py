@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from tidelog.client.consumer.fetching import position_state
 from tidelog.client.consumer.fetching.position_state import (
     AwaitingCommit,
     Event,
@@ -64,6 +67,16 @@ def test_each_pair_of_state_and_event_has_its_result(before: str, event: str, fo
 def test_table_has_every_event_and_every_state() -> None:
     assert {event for _, event, _ in pairs()} == {event.name for event in Event}
     assert {state for state, _, _ in pairs()} == set(STATES)
+
+
+def test_docstring_has_the_table() -> None:
+    lines = (position_state.__doc__ or "").partition("event  ")[2].partition("\n\n")[0].splitlines()[1:]
+    described = set()
+    for line in lines:
+        event, before, after = re.split(r" {2,}", line.strip())
+        for state in STATES if before == "every state" else before.split(", "):
+            described.add((state, event, state if after == "the same" else after))
+    assert described == {pair for pair in pairs() if pair[2] != "."}
 
 
 def test_details_of_an_event_are_those_of_the_state_that_follows() -> None:

@@ -14,43 +14,26 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.client.async_event import Signal
 from tidelog.client.background import SupervisedTask
-from tidelog.client.cluster_client import ClusterClient, is_retriable
+from tidelog.client.cluster_client import ClusterClient
 from tidelog.client.consumer.fetching.assigned_partition import AssignedPartition
-from tidelog.client.consumer.fetching.fetch_plan import (
-    FetchPlan,
-    RequestedPartition,
-    Step,
-    needs_step,
-    next_step,
-)
-from tidelog.client.consumer.fetching.position_state import AwaitingCommit, Validating
+from tidelog.client.consumer.fetching.failures import Failures
+from tidelog.client.consumer.fetching.fetch_plan import FetchPlan, RequestedPartition, Step, needs_step, next_step
+from tidelog.client.consumer.fetching.fetch_requests import FetchRequests
+from tidelog.client.consumer.fetching.position_state import AwaitingCommit
+from tidelog.client.consumer.fetching.position_validation import PositionValidation
 from tidelog.client.consumer.fetching.standing_error import StandingError
 from tidelog.client.consumer.fetching.subscription_positions import SubscriptionPositions
 from tidelog.client.leader_discovery import LeaderSearch
-from tidelog.client.metadata import ClusterView, Leader
+from tidelog.client.metadata import Leader
 from tidelog.client.settings import ConsumerSettings
-from tidelog.errors import (
-    CorruptMessageError,
-    FencedLeaderEpochError,
-    InconsistentTopicIdError,
-    NetworkError,
-    NoBrokersError,
-    OffsetOutOfRangeError,
-    TidelogError,
-    TimeoutError,
-    UnknownTopicOrPartitionError,
-    error_for,
-)
-from tidelog.model import CONSUMER_REPLICA_ID, TopicPartition
-from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse
+from tidelog.errors import NoBrokersError, TidelogError, UnknownTopicOrPartitionError
+from tidelog.model import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.groups.committed_offsets import CommittedOffsets
 
 #: Maximum number of concurrent fetches per leader. Their partitions differ, except after a position has moved.
 MAX_FETCHES_PER_BROKER = 16
-#: After so many attempts that return a corrupt batch the reader gets the error.
-MAX_CORRUPT_ATTEMPTS = 5
 
 
 class Fetcher:
@@ -72,11 +55,14 @@ class Fetcher:
         self._woken = Signal()
         self._fetches: defaultdict[int, set[asyncio.Task[None]]] = defaultdict(set)
         self._seen_version = 0
-        self._positions = SubscriptionPositions(client, settings, self._report, self._ask, committed)
+        self._failures = Failures(client, self.arrived)
+        self._positions = SubscriptionPositions(client, settings, self._failures, committed)
+        validation = PositionValidation(client, self._positions, self._failures, self._ask)
+        self._requests = FetchRequests(client, settings, self._positions, self._failures, self._on_data)
         self._questions = {
             Step.FIND_END: self._positions.find_ends,
             Step.FIND_TIME: self._positions.find_times,
-            Step.VALIDATE: self._positions.validate,
+            Step.VALIDATE: validation.validate,
         }
         self._search = LeaderSearch(client, self._woken.set)
         self._running = SupervisedTask(client.background, "the consumer's fetcher", self._run)
@@ -147,7 +133,7 @@ class Fetcher:
             try:
                 self._plan_step(partition, plan, now_ms, has_room=room_bytes > 0)
             except Exception as error:
-                self._failed_unexpectedly(partition, error)
+                self._failures.report_unexpected(partition, error)
                 plan.retry_at(partition.retry.at_ms)
         self._seen_version = self._client.view.version
         for partitions in plan.commits.values():
@@ -218,14 +204,14 @@ class Fetcher:
 
     def _find_commits(self, partitions: list[AssignedPartition]) -> None:
         asked = [(partition, partition.generation) for partition in partitions]
-        work = self._positions.find_committed(asked)
-        self._begin("the look-up of committed offsets", work, partitions).add_done_callback(self._on_change)
+        task = self._begin("the look-up of committed offsets", self._positions.find_committed(asked), partitions)
+        task.add_done_callback(self._on_change)
 
     def _start_fetch(self, broker_id: int, requested: list[RequestedPartition], room_bytes: int) -> None:
         """Fetch these partitions, unless their leader holds enough requests."""
         under_way = self._fetches[broker_id]
         if len(under_way) < MAX_FETCHES_PER_BROKER:
-            work = self._fetch(broker_id, requested, min(room_bytes, self._settings.fetch_max_bytes))
+            work = self._requests.fetch(broker_id, requested, min(room_bytes, self._settings.fetch_max_bytes))
             task = self._begin(f"the fetch from broker {broker_id}", work, [each.partition for each in requested])
             under_way.add(task)
             task.add_done_callback(under_way.discard)
@@ -246,7 +232,7 @@ class Fetcher:
             for partition, generation in asked:
                 if partition.generation == generation:
                     partition.is_alone = True
-                    self._back_off(partition, may_last=True)
+                    self._failures.back_off(partition, may_last=True)
         self._woken.set()
 
     def _ask(
@@ -259,6 +245,13 @@ class Fetcher:
         task = self._begin("the look-up of positions", question(requested), partitions)
         task.add_done_callback(self._on_change)
 
+    def _on_data(self, partition: AssignedPartition) -> None:
+        """Wake the reader. The partition moves to the end, so that `fetch_max_bytes` does not starve the others."""
+        tp = partition.topic_partition
+        if self.partitions.get(tp) is partition:
+            self.partitions[tp] = self.partitions.pop(tp)
+        self.arrived.set()
+
     def _on_change(self, _: object) -> None:
         self.arrived.set()
 
@@ -267,137 +260,5 @@ class Fetcher:
         refusal = self._client.partition_refusal(partition.topic_partition)
         is_news = partition.standing_error.error is None or self._client.view.version != self._seen_version
         if refusal is not None and is_news:
-            self._report(partition, refusal)
+            self._failures.report(partition, refusal)
         return refusal is not None
-
-    def _report(self, partition: AssignedPartition, error: TidelogError) -> None:
-        """Report an error to the reader of the partition. The fetcher tries the partition again later."""
-        partition.standing_error.set(error)
-        if partition.retry.at_ms <= self._client.clock.monotonic_ms():
-            self._back_off(partition, may_last=True)
-        self.arrived.set()
-
-    def _back_off(self, partition: AssignedPartition, leader: Leader | None = None, *, may_last: bool) -> None:
-        """Send no request to this leader, by default the known one, before a pause. Another leader is asked at once."""
-        if leader is None and not isinstance(partition.state, AwaitingCommit):
-            leader = self._client.view.leader_of(*partition.topic_partition)
-        backoff_ms = self._client.lasting_backoff_ms if may_last else self._client.backoff_ms
-        at_ms = self._client.clock.monotonic_ms() + backoff_ms(partition.retry.attempts)
-        partition.retry = partition.retry.after_failure(leader, at_ms)
-
-    def _failed_unexpectedly(self, partition: AssignedPartition, error: Exception) -> None:
-        """Report an unexpected error to the user, and go on with the other partitions."""
-        self._client.background.report(f"reading {partition.topic_partition}", error)
-        self._back_off(partition, may_last=True)
-
-    # --- fetches ----------------------------------------------------------------------------------
-
-    async def _fetch(self, broker_id: int, requested: list[RequestedPartition], max_bytes: int) -> None:
-        settings = self._settings
-        requested = [each for each in requested if each.is_current]
-        request = self._request(requested, max_bytes)
-
-        def moved(view: ClusterView) -> bool:
-            return any(
-                view.has_newer_leader(*partition.topic_partition, leader.epoch) for partition, _, leader in requested
-            )
-
-        answers: dict[tuple[str, int], FetchPartitionResponse] = {}
-        failure: TidelogError | None = None
-        try:
-            peer = await self._client.peer(broker_id, settings.request_timeout_ms)
-            timeout_ms = settings.fetch_max_wait_ms + settings.request_timeout_ms
-            response = await self._client.call_leader(peer, request, timeout_ms, moved)
-            assert isinstance(response, FetchResponse)
-            answers = {(each.topic, each.partition): each for each in response.partitions}
-        except TidelogError as error:
-            failure = error
-        stale = isinstance(failure, TimeoutError)
-        for each in requested:
-            if not each.is_current:
-                continue
-            partition, _, leader = each
-            answer = answers.get(partition.topic_partition)
-            try:
-                problem = failure or self._accept(partition, leader, answer)
-                if problem is not None:
-                    stale |= problem.stale_metadata
-                    partition.is_alone |= failure is not None and not is_retriable(failure)
-                    self._failed(partition, leader, problem, answer)
-            except Exception as error:
-                self._failed_unexpectedly(partition, error)
-        if stale:
-            self._client.refresh_soon()
-
-    def _request(self, requested: list[RequestedPartition], max_bytes: int) -> FetchRequest:
-        settings = self._settings
-        return FetchRequest(
-            CONSUMER_REPLICA_ID,
-            settings.fetch_max_wait_ms,
-            settings.fetch_min_bytes,
-            max_bytes,
-            tuple(
-                FetchPartition(
-                    *partition.topic_partition,
-                    leader.epoch,
-                    partition.fetch_offset,
-                    settings.max_partition_fetch_bytes,
-                    topic_id=partition.topic_id or leader.topic_id,
-                )
-                for partition, _, leader in requested
-            ),
-            settings.isolation_level,
-        )
-
-    def _accept(
-        self, partition: AssignedPartition, leader: Leader, answer: FetchPartitionResponse | None
-    ) -> TidelogError | None:
-        """Put the records of an answer into the buffer; return the error that it has instead."""
-        if answer is None:
-            return NetworkError("the broker's answer does not contain this partition")
-        if refusal := error_for(answer.error_code):
-            return refusal
-        if isinstance(partition.state, Validating):
-            return FencedLeaderEpochError("the records were fetched in an epoch of another topic with the same name")
-        had_failed = partition.retry.attempts > 0
-        try:
-            has_data = partition.on_fetched(
-                memoryview(answer.records if answer.records is not None else b""),
-                leader.epoch,
-                high_watermark=answer.high_watermark,
-                log_start_offset=answer.log_start_offset,
-                check_crcs=self._settings.check_crcs,
-            )
-        except TidelogError as error:
-            return error
-        if had_failed:
-            self._client.background.recovered(f"reading {partition.topic_partition}")
-        if has_data:
-            tp = partition.topic_partition
-            # A partition that returned records moves to the end, so that `fetch_max_bytes` does not starve the others.
-            if self.partitions.get(tp) is partition:
-                self.partitions[tp] = self.partitions.pop(tp)
-            self.arrived.set()
-        return None
-
-    def _failed(
-        self,
-        partition: AssignedPartition,
-        leader: Leader,
-        error: TidelogError,
-        answer: FetchPartitionResponse | None,
-    ) -> None:
-        self._back_off(partition, leader, may_last=partition.standing_error.error is not None)
-        is_wrong_topic = isinstance(error, InconsistentTopicIdError) and partition.topic_id != leader.topic_id
-        partition.retry = partition.retry.after_topic(is_wrong=is_wrong_topic)
-        tp = partition.topic_partition
-        if isinstance(error, OffsetOutOfRangeError):
-            self._positions.on_out_of_range(partition, answer)
-        elif is_wrong_topic:
-            # The broker may be behind both as leader and in its metadata, so the metadata is refreshed first.
-            if partition.retry.wrong_topics > 1:
-                self._positions.on_topic_recreated(partition)
-        elif isinstance(error, CorruptMessageError) and partition.retry.attempts >= MAX_CORRUPT_ATTEMPTS:
-            self._report(partition, CorruptMessageError(f"{tp} at {partition.fetch_offset}: {error}"))
-        elif not is_retriable(error):
-            self._report(partition, type(error)(f"{tp}: {error}"))

@@ -7,10 +7,25 @@
     Fetching         the leader has confirmed that, or the epoch of these records is not known; records are fetched
 
 A partition of a group starts in AwaitingCommit, any other partition in Resetting, or in Failed if auto_offset_reset is
-"none". `TRANSITIONS` has the table: each event, with the states in which it may occur and the states that follow.
+"none". `Event` says what each event means, and `TRANSITIONS` is this table:
 
-An error of a broker is no event. The fetcher repeats the request of the same state after a pause, because the cause may
-end without the user: a leader is elected, a topic is created, an offset comes into range.
+    event            before                      after
+    COMMIT_FOUND     AwaitingCommit              Validating
+    NO_COMMIT        AwaitingCommit              Resetting
+    NO_START         AwaitingCommit              Failed
+    SEEK             every state                 Validating
+    RESET            every state                 Resetting
+    OFFSET_FOUND     Resetting                   Validating
+    LEADER_CHANGED   Fetching                    Validating
+    LEADER_BEHIND    Validating                  the same
+    NO_ANSWER        Validating                  the same
+    VALIDATED        Validating                  Fetching
+    DIVERGED         Validating                  the same
+    FETCHED          Fetching                    the same
+    REWOUND          Validating, Fetching        the same
+
+An error of a broker is no event. The fetcher repeats the request of the same state after a pause, because the error may
+end without the user. For example, a leader is elected, or an offset comes into range.
 """
 
 from __future__ import annotations
