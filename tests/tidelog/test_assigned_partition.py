@@ -229,7 +229,7 @@ def test_unreadable_batch_sets_the_error_once_and_lasts_until_it_is_passed() -> 
     fetch(partition, unreadable_batch(3))
     assert partition.take_records(9) == [] == partition.take_records(9)
     assert partition.standing_error.failures == 1 and partition.standing_error.error is not None
-    assert not partition.wants_data
+    assert partition.buffer is not None and not partition.buffer.has_space
     assert fetch(partition, a_batch(4))  # an answer that was in flight leaves the error
     assert partition.standing_error.error is not None
     assert partition.take_batches() is not None
@@ -247,13 +247,13 @@ def test_batches_of_records_given_back_are_fetched_again() -> None:
     assert partition.fetch_offset == partition.position == 3
 
 
-def test_paused_partition_wants_no_data() -> None:
+def test_paused_and_withheld_partitions_are_not_shown() -> None:
     partition = in_state("Fetching")
-    assert partition.wants_data and partition.is_shown
+    assert partition.is_shown
     partition.paused = True
-    assert not partition.wants_data and not partition.is_shown
+    assert not partition.is_shown
     partition.paused, partition.withheld = False, True
-    assert partition.wants_data and not partition.is_shown
+    assert not partition.is_shown
 
 
 # --- any story --------------------------------------------------------------------------------------

@@ -27,8 +27,8 @@ LEADER = Leader(1, 5, "id")
 TABLE = """
                  same-topic          other-topic         no-leader     in-a-pause
 AwaitingCommit   FIND_COMMIT         FIND_COMMIT         FIND_COMMIT   FIND_COMMIT
-Resetting        FIND_END            START_ANEW          FIND_LEADER   WAIT
-Failed           REPORT_NO_POSITION  START_ANEW          FIND_LEADER   WAIT
+Resetting        FIND_END            RESET               FIND_LEADER   WAIT
+Failed           REPORT_NO_POSITION  RESET               FIND_LEADER   WAIT
 Validating       VALIDATE            FETCH               FIND_LEADER   WAIT
 Fetching         FETCH               FETCH               FIND_LEADER   WAIT
 """

@@ -155,7 +155,7 @@ async def test_another_topic_of_this_name_is_decided_by_the_answer_to_a_fetch() 
 
 
 @on_virtual_time
-async def test_without_a_position_another_topic_of_this_name_is_started_anew() -> None:
+async def test_without_a_position_another_topic_of_this_name_is_reset() -> None:
     async with fetcher_setup(a_cluster()) as each:
         each.partition.reset(20)
         each.partition.topic_id = "old"

@@ -240,11 +240,6 @@ class AssignedPartition:
         """Return whether a request of this partition is in flight."""
         return self.work is not None and not self.work.done()
 
-    @property
-    def wants_data(self) -> bool:
-        """Return whether a fetch of this partition is useful now: the buffer has space and the reader reads."""
-        return self.buffer is not None and not self.paused and self.buffer.has_space
-
     # --- the reader -------------------------------------------------------------------------------
 
     @property

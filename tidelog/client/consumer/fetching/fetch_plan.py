@@ -8,7 +8,7 @@
     D  Validating, but the metadata shows another topic of this name: fetch. The metadata may be old; the answer decides
     E  Validating, and records of a later epoch than the leader's were read: look for the later leader for a while
     F  Validating: ask the leader whether it has the records before the position
-    G  Resetting or Failed, and the topic was deleted and created again: start anew in the new topic
+    G  Resetting or Failed, and the topic was deleted and created again: apply auto_offset_reset to the new topic
     H  Resetting: look up the offset, at an end of the log or at a time
     I  Failed: report to the reader that there is no position
 
@@ -40,10 +40,14 @@ class Step(Enum):
     FETCH = auto()
     FIND_LATER_LEADER = auto()
     VALIDATE = auto()
-    START_ANEW = auto()
+    RESET = auto()
     FIND_END = auto()
     FIND_TIME = auto()
     REPORT_NO_POSITION = auto()
+
+
+#: The steps that are requests to a leader, the most frequent one first.
+LEADER_REQUESTS = (Step.FETCH, Step.VALIDATE, Step.FIND_END, Step.FIND_TIME)
 
 
 class RequestedPartition(NamedTuple):
@@ -105,10 +109,11 @@ class FetchPlan:
 
 
 def needs_step(partition: AssignedPartition, *, has_room: bool) -> bool:
-    """Return whether the fetcher must act: it looks for a position always, and fetches only what the reader wants."""
+    """Return whether a step is needed: positions are always looked up, and records are fetched if there is space."""
     if partition.is_busy:
         return False
-    return partition.buffer is None or (has_room and partition.wants_data)
+    buffer = partition.buffer
+    return buffer is None or (has_room and not partition.paused and buffer.has_space)
 
 
 def next_step(partition: AssignedPartition, leader: Leader | None, now_ms: int) -> Step:
@@ -131,7 +136,7 @@ def _step_with(leader: Leader, partition: AssignedPartition, now_ms: int) -> Ste
             return Step.FETCH  # D
         return Step.FIND_LATER_LEADER if _is_behind(leader, partition, state, now_ms) else Step.VALIDATE  # E, F
     if not is_same_topic:
-        return Step.START_ANEW  # G
+        return Step.RESET  # G
     if isinstance(state, Resetting):
         return Step.FIND_END if state.to < 0 else Step.FIND_TIME  # H
     return Step.REPORT_NO_POSITION  # I

@@ -17,7 +17,14 @@ from tidelog.client.background import SupervisedTask
 from tidelog.client.cluster_client import ClusterClient
 from tidelog.client.consumer.fetching.assigned_partition import AssignedPartition
 from tidelog.client.consumer.fetching.failures import Failures
-from tidelog.client.consumer.fetching.fetch_plan import FetchPlan, RequestedPartition, Step, needs_step, next_step
+from tidelog.client.consumer.fetching.fetch_plan import (
+    LEADER_REQUESTS,
+    FetchPlan,
+    RequestedPartition,
+    Step,
+    needs_step,
+    next_step,
+)
 from tidelog.client.consumer.fetching.fetch_requests import FetchRequests
 from tidelog.client.consumer.fetching.position_state import AwaitingCommit
 from tidelog.client.consumer.fetching.position_validation import PositionValidation
@@ -156,7 +163,9 @@ class Fetcher:
         if leader is not None:
             partition.on_leader(leader)
         step = next_step(partition, leader, now_ms)
-        if step is Step.WAIT:
+        if leader is not None and step in LEADER_REQUESTS:
+            plan.add(step, partition, leader)
+        elif step is Step.WAIT:
             plan.retry_at(partition.retry.at_ms)
         elif step is Step.FIND_COMMIT:
             plan.add_commit(partition)
@@ -164,14 +173,12 @@ class Fetcher:
             partition.on_leader_behind(now_ms)
             self._client.distrust_metadata()
             plan.leaderless = True
-        elif step is Step.START_ANEW:
+        elif step is Step.RESET:
             self._positions.on_topic_recreated(partition)
             plan.retry_at(partition.retry.at_ms)
         elif step is Step.REPORT_NO_POSITION:
             self._positions.on_no_position(partition)
             plan.retry_at(partition.retry.at_ms)
-        elif leader is not None:
-            plan.add(step, partition, leader)
 
     def _leader_of(self, partition: AssignedPartition, plan: FetchPlan) -> Leader | None:
         """Return the partition's leader; None if the partition is missing or has no leader, as the plan then says."""
