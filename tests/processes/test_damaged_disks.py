@@ -21,7 +21,7 @@ from tests.processes.harness.replica_files import assert_replicas_identical, bat
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tests.processes.harness.workload import Workload
 from tidelog import ElectionType, TopicPartition
-from tidelog.local.processes.process_placement import HERE
+from tidelog.local.processes.process_placement import DEFAULT_PLACEMENT
 from tidelog.model import NO_LEADER
 from tidelog.records.header import iter_headers
 from verify.chaos.faults.support.shim import Page, Shim
@@ -190,7 +190,7 @@ async def tearing(tmp_path: Path) -> tuple[Mapping[str, str], Page]:
     shim = Shim()
     if (reason := shim.missing()) is not None:
         pytest.skip(reason)
-    places = await shim.set_up(UndoFile(tmp_path), tmp_path, {"1": HERE})
+    places = await shim.set_up(UndoFile(tmp_path), tmp_path, {"1": DEFAULT_PLACEMENT})
     return places["1"].environment, shim.page("1")
 
 

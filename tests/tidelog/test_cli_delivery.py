@@ -11,10 +11,10 @@ import pytest
 from tests.tidelog.clients import in_memory
 from tests.tidelog.fake_cluster import FakeCluster
 from tidelog import Producer
-from tidelog.cli.records.delivery import Delivery, Place, UndeliveredLine
+from tidelog.cli.records.delivery import Delivery, InputLine, UndeliveredLine
 from tidelog.cli.records.record_lines import OutgoingRecord, parse_json, parse_plain
 
-FIRST = Place("standard input", 1)
+FIRST = InputLine("standard input", 1)
 
 
 @contextmanager
@@ -82,14 +82,14 @@ def test_without_lines_the_summary_says_so() -> None:
     assert delivery.summary.as_text() == "wrote no records to t: the input has no lines"
 
 
-Send = Callable[[Delivery, Place, list[bytes]], None]
+Send = Callable[[Delivery, InputLine, list[bytes]], None]
 
 
-def as_values(delivery: Delivery, place: Place, lines: list[bytes]) -> None:
+def as_values(delivery: Delivery, place: InputLine, lines: list[bytes]) -> None:
     delivery.send_values(place, lines)
 
 
-def as_keyed_lines(delivery: Delivery, place: Place, lines: list[bytes]) -> None:
+def as_keyed_lines(delivery: Delivery, place: InputLine, lines: list[bytes]) -> None:
     delivery.send_parsed(place, [b"k:" + line for line in lines], keyed)
 
 
@@ -99,7 +99,7 @@ def test_error_names_the_line_of_a_refused_record_and_counts_the_others(send: Se
     (partition,) = cluster.create("t")
     partition.max_batch_bytes = 300
     with a_delivery(cluster) as delivery:
-        send(delivery, Place("a.txt", 7), [b"fine", b"x" * 400, b"fine, too"])
+        send(delivery, InputLine("a.txt", 7), [b"fine", b"x" * 400, b"fine, too"])
         with pytest.raises(
             UndeliveredLine, match=r"^a.txt, line 8: .*max.message.bytes is 300.*tidelog topic create"
         ) as refused:

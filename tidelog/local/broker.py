@@ -12,7 +12,7 @@ import tidelog
 from tidelog.errors import LocalError
 from tidelog.local.processes.ports import port_is_free
 from tidelog.local.processes.process import Process
-from tidelog.local.processes.process_placement import HERE, Place
+from tidelog.local.processes.process_placement import DEFAULT_PLACEMENT, Placement
 from tidelog.local.state import BrokerState
 from tidelog.model import Endpoint
 from tidelog.protocol.listeners import BROKERS, CLIENTS, Listener
@@ -27,7 +27,7 @@ def launch_broker(
     config: Path,
     shared: Path | None,
     settings: Mapping[str, str | int],
-    place: Place = HERE,
+    place: Placement = DEFAULT_PLACEMENT,
 ) -> Process:
     """Write the broker's settings file and start the process, without waiting for it.
 

@@ -28,7 +28,7 @@ from tidelog.local.home import data_home, down_command, forget_last_up, prepare_
 from tidelog.local.processes.log_tail import last_error_line
 from tidelog.local.processes.ports import choose_port
 from tidelog.local.processes.process import Condition, Process
-from tidelog.local.processes.process_placement import HERE, ZOOKEEPER, Place
+from tidelog.local.processes.process_placement import DEFAULT_PLACEMENT, ZOOKEEPER, Placement
 from tidelog.local.readiness import why_not_ready
 from tidelog.local.shared_settings import setting_names
 from tidelog.local.state import STATE_FILE, BrokerState, ClusterState, ProcessState, load_state, save_state
@@ -68,7 +68,7 @@ class LocalCluster:
         *,
         home: Path | None = None,
         clock: Clock | None = None,
-        places: Mapping[str, Place] | None = None,
+        places: Mapping[str, Placement] | None = None,
         histories: Path | None = None,
     ) -> None:
         self.home = home or data_home()
@@ -431,8 +431,8 @@ class LocalCluster:
             f"{_why_late(broker, unknown)}; its log ends with: {self._last_error(broker.broker_id)}"
         )
 
-    def _place(self, broker_id: int | None) -> Place:
-        return self.places.get(ZOOKEEPER if broker_id is None else str(broker_id), HERE)
+    def _place(self, broker_id: int | None) -> Placement:
+        return self.places.get(ZOOKEEPER if broker_id is None else str(broker_id), DEFAULT_PLACEMENT)
 
     def _last_error(self, broker_id: int) -> str:
         """Return the last error that the process printed since its start, or that its log has if it printed none."""

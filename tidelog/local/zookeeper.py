@@ -16,7 +16,7 @@ from tidelog.local.java import find_java
 from tidelog.local.processes.log_tail import last_error_line
 from tidelog.local.processes.ports import choose_port, port_is_free
 from tidelog.local.processes.process import Process
-from tidelog.local.processes.process_placement import HERE, Place
+from tidelog.local.processes.process_placement import DEFAULT_PLACEMENT, Placement
 from tidelog.model import Endpoint
 from tidelog.quantities import format_duration
 
@@ -104,7 +104,7 @@ class EmbeddedZooKeeper:
         log_file: Path | None = None,
         process: Process | None = None,
         clock: Clock | None = None,
-        place: Place = HERE,
+        place: Placement = DEFAULT_PLACEMENT,
     ) -> None:
         self.data_dir = data_dir
         self.port = port or _port_of_last_start(data_dir)

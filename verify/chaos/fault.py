@@ -20,7 +20,7 @@ from typing import Protocol
 
 from tidelog.history.broker_events import BrokerEvent
 from tidelog.local.processes.process import Process
-from tidelog.local.processes.process_placement import Place as Place
+from tidelog.local.processes.process_placement import Placement as Placement
 from tidelog.model import TopicPartition
 
 
@@ -155,7 +155,7 @@ class Prerequisite(Protocol):
         """Return why this machine cannot provide the prerequisite (for example "needs root"), or None if it can."""
         ...
 
-    async def set_up(self, undo: UndoLog, directory: Path, places: Mapping[str, Place]) -> Mapping[str, Place]:
+    async def set_up(self, undo: UndoLog, directory: Path, places: Mapping[str, Placement]) -> Mapping[str, Placement]:
         """Return the placements, each changed as needed. The keys are "zookeeper" and broker ids such as "1".
 
         The run calls this before it starts any process.
@@ -211,7 +211,7 @@ class Target(Protocol):
         """Return the prerequisite that was set up for a need. The fault knows the class of the prerequisite."""
         ...
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> Placement:
         """Return the placement of "zookeeper" or of a broker such as "1"."""
         ...
 

@@ -26,7 +26,7 @@ from tidelog.history.operations import (
 )
 from tidelog.model import TopicPartition
 from tidelog.protocol.messages import FetchRequest
-from verify.chaos.clients.client_context import Place
+from verify.chaos.clients.client_context import AcknowledgedRecord
 from verify.chaos.clients.direct import DirectReader
 from verify.chaos.clients.lookup_client import LookupClient
 from verify.chaos.clients.producing import ProducingClient
@@ -179,7 +179,7 @@ async def test_leader_without_acknowledged_records_is_found_by_its_epoch() -> No
     partition, ids = stage.cluster.partitions["orders"][0], [make_id(1, sequence) for sequence in range(9)]
     for each in ids:
         put(partition, payload(each, 30))
-    stage.context.acknowledged[tp].extend(Place(offset, 0) for offset in range(9))
+    stage.context.acknowledged[tp].extend(AcknowledgedRecord(offset, 0) for offset in range(9))
 
     def refused() -> list[ReadFailed]:
         return [each for each in stage.events(ReadFailed) if each.error == "OFFSET_OUT_OF_RANGE"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from tidelog.local.processes.process import Process
-from tidelog.local.processes.process_placement import HERE, ZOOKEEPER
+from tidelog.local.processes.process_placement import DEFAULT_PLACEMENT, ZOOKEEPER
 from tidelog.model import TopicPartition
 from verify.chaos.fault import Need, PartitionView, Prerequisite, Target, View
 from verify.chaos.faults.support.fault_base import FaultBase
@@ -108,7 +108,7 @@ async def network_stage(directory: Path) -> AsyncIterator[Stage]:
     network, undo = Namespaces(), UndoFile(directory)
     async with AsyncExitStack() as ends:
         ends.push_async_callback(network.tear_down)
-        await network.set_up(undo, directory, {name: HERE for name in (*BROKERS, ZOOKEEPER)})
+        await network.set_up(undo, directory, {name: DEFAULT_PLACEMENT for name in (*BROKERS, ZOOKEEPER)})
         stage = Stage(directory, network, undo)
         for name in MEMBERS:
             inside = () if name == CLIENTS else network.inside(name)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.local.processes.process_placement import HERE
+from tidelog.local.processes.process_placement import DEFAULT_PLACEMENT
 from verify.chaos.faults.disks import Disks, fill
 from verify.chaos.targets.undo import UndoFile
 
@@ -22,7 +22,7 @@ pytestmark = [
 async def disks(tmp_path: Path) -> AsyncIterator[tuple[Disks, Path]]:
     """Yield one disk and its data directory."""
     made, undo = Disks(), UndoFile(tmp_path)
-    data = (await made.set_up(undo, tmp_path, {"1": HERE}))["1"].data_dir
+    data = (await made.set_up(undo, tmp_path, {"1": DEFAULT_PLACEMENT}))["1"].data_dir
     assert data is not None
     data.mkdir()
     yield made, data
@@ -54,7 +54,7 @@ async def test_full_disk_takes_no_byte_until_there_is_space(disks: tuple[Disks, 
 
 async def test_undo_log_unmounts_the_disks_of_a_killed_run(tmp_path: Path) -> None:
     made = Disks()
-    await made.set_up(UndoFile(tmp_path), tmp_path, {"1": HERE})
+    await made.set_up(UndoFile(tmp_path), tmp_path, {"1": DEFAULT_PLACEMENT})
     assert made.mount_point("1").is_mount()
     assert UndoFile(tmp_path).perform() == []
     assert not made.mount_point("1").is_mount()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.local.processes.process_placement import HERE
+from tidelog.local.processes.process_placement import DEFAULT_PLACEMENT
 from verify.chaos.faults.support.namespaces import CLIENTS, NAMESPACES, Namespaces
 from verify.chaos.faults.support.packets import Installed, Rule, one_way
 from verify.chaos.targets.undo import UndoFile
@@ -24,7 +24,7 @@ pytestmark = [
 @pytest.fixture
 async def network(tmp_path: Path) -> AsyncIterator[Namespaces]:
     made, undo = Namespaces(), UndoFile(tmp_path)
-    places = await made.set_up(undo, tmp_path, {"1": HERE, "2": HERE, "zookeeper": HERE})
+    places = await made.set_up(undo, tmp_path, dict.fromkeys(("1", "2", "zookeeper"), DEFAULT_PLACEMENT))
     assert len({place.address for place in places.values()}) == 3
     yield made
     await made.tear_down()

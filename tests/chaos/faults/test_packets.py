@@ -47,7 +47,7 @@ class Firewall:
         return ""
 
 
-class Place:
+class Placement:
     """Brokers 1 to 3 without a network."""
 
     broker_ids = (1, 2, 3)
@@ -58,7 +58,7 @@ class Place:
     def to_run(self, *command: str) -> Callable[[], None]:
         return lambda: None
 
-    def prerequisite(self, need: object) -> Place:
+    def prerequisite(self, need: object) -> Placement:
         return self
 
     def inside(self, member: str) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ async def test_on_and_off_resets_are_healed_at_any_time(tenths: int, monkeypatch
     firewall = Firewall()
     monkeypatch.setattr(packets, "run_aside", firewall)
     fault = ResetsOfTheFirst()
-    await fault.inject(cast(Target, Place()), random.Random(1))
+    await fault.inject(cast(Target, Placement()), random.Random(1))
     await asyncio.sleep(tenths / 10 + 0.05)
     await fault.heal()
     assert firewall.rules == []
@@ -91,7 +91,7 @@ async def test_on_and_off_resets_are_healed_at_any_time(tenths: int, monkeypatch
 async def test_packets_before_a_reinstallation_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packets, "run_aside", Firewall())
     fault = ResetsOfTheFirst()
-    await fault.inject(cast(Target, Place()), random.Random(1))
+    await fault.inject(cast(Target, Placement()), random.Random(1))
     await asyncio.sleep(8)
     await fault.heal()
     assert fault.packets == 2 * 3, "from two brokers and the clients, twice"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.local.processes.process_placement import HERE
+from tidelog.local.processes.process_placement import DEFAULT_PLACEMENT
 from verify.chaos.faults.support.shim import Page, Shim
 from verify.chaos.targets.undo import UndoFile
 
@@ -43,8 +43,8 @@ class Victim:
 @pytest.fixture
 async def victim(tmp_path: Path) -> AsyncIterator[Victim]:
     shim = Shim()
-    places = await shim.set_up(UndoFile(tmp_path), tmp_path, {"1": HERE, "zookeeper": HERE})
-    assert places["zookeeper"] == HERE
+    places = await shim.set_up(UndoFile(tmp_path), tmp_path, {"1": DEFAULT_PLACEMENT, "zookeeper": DEFAULT_PLACEMENT})
+    assert places["zookeeper"] == DEFAULT_PLACEMENT
     yield Victim(tmp_path, places["1"].environment, shim.page("1"))
     await shim.tear_down()
     assert not (tmp_path / "shim").exists()

@@ -22,15 +22,15 @@ _INTERRUPTED_CLOSE_S = 2.0
 _LARGER = " (tidelog topic create --config max.message.bytes=BYTES makes a topic for larger ones)"
 
 
-class Place(NamedTuple):
+class InputLine(NamedTuple):
     """A line of the input. Lines are counted from 1."""
 
     file: str
     line: int
 
-    def after(self, lines: int) -> Place:
+    def after(self, lines: int) -> InputLine:
         """Return the place of the line that is `lines` lines later."""
-        return Place(self.file, self.line + lines)
+        return InputLine(self.file, self.line + lines)
 
     def __str__(self) -> str:
         return f"{self.file}, line {self.line}"
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 class UndeliveredLine(Exception):
     """Raised with the place and the reason, if a line cannot be read or sent, or if its record fails."""
 
-    def __init__(self, place: Place, reason: str) -> None:
+    def __init__(self, place: InputLine, reason: str) -> None:
         super().__init__(f"{place}: {reason}")
 
 
@@ -67,7 +67,7 @@ class Delivery:
         self._sent = 0
         self._first_failure: UndeliveredLine | None = None
 
-    def send_values(self, place: Place, values: Sequence[bytes]) -> None:
+    def send_values(self, place: InputLine, values: Sequence[bytes]) -> None:
         """Buffer the lines from `place` on, each as the value of a record.
 
         Raises UndeliveredLine for the first line that fails.
@@ -78,7 +78,7 @@ class Delivery:
             try:
                 run = self._producer.send_values(self._topic, values, start, partition=self._partition)
             except (ValueError, MessageTooLargeError) as error:
-                raise UndeliveredLine(Place(place.file, line), _reason(error)) from None
+                raise UndeliveredLine(InputLine(place.file, line), _reason(error)) from None
             count = run.record_count
             sizes_bytes = list(map(len, values[start : start + count]))
             self._under_way.append(_Sent(run, place.file, list(range(line, line + count)), sizes_bytes))
@@ -86,7 +86,7 @@ class Delivery:
             start += count
         self._settle()
 
-    def send_parsed(self, place: Place, lines: Sequence[bytes], parse: Callable[[bytes], OutgoingRecord]) -> None:
+    def send_parsed(self, place: InputLine, lines: Sequence[bytes], parse: Callable[[bytes], OutgoingRecord]) -> None:
         """Buffer the records that the lines from `place` on describe.
 
         Raises UndeliveredLine for the first line that fails.
@@ -100,7 +100,7 @@ class Delivery:
                     partition = self._partition
                 future = send(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
             except (ValueError, MessageTooLargeError, UnknownTopicOrPartitionError) as error:
-                raise UndeliveredLine(Place(place.file, number), _reason(error)) from None
+                raise UndeliveredLine(InputLine(place.file, number), _reason(error)) from None
             self._sent += 1
             sent = last.get(future.partition)
             if sent is None or not future.join(sent.run):
@@ -146,7 +146,7 @@ class Delivery:
                 size_bytes = sum(sent.sizes_bytes[at : at + part.record_count])
                 self.summary.add(sent.run.partition, part, size_bytes)
             elif self._first_failure is None:
-                self._first_failure = UndeliveredLine(Place(sent.file, sent.lines[at]), _reason(part.error))
+                self._first_failure = UndeliveredLine(InputLine(sent.file, sent.lines[at]), _reason(part.error))
             at += part.record_count
 
 

@@ -13,7 +13,7 @@ from tidelog.cli.admin_factory import unknown_partition
 from tidelog.cli.commands import Command
 from tidelog.cli.common_options import bootstrap_option, find_cluster, timeout_option
 from tidelog.cli.name_types import TOPIC
-from tidelog.cli.records.delivery import Delivery, Place, UndeliveredLine
+from tidelog.cli.records.delivery import Delivery, InputLine, UndeliveredLine
 from tidelog.cli.records.record_lines import LineSource, OutgoingRecord, parse_json, parse_plain, read_lines
 from tidelog.cli.terminal.progress import Progress
 from tidelog.cli.terminal.waiting import Waiting
@@ -144,10 +144,10 @@ def _require_topic(producer: Producer, topic: str, partition: int | None) -> Non
         raise unknown_partition(topic, partition, partitions)
 
 
-def _read(files: tuple[BinaryIO, ...], most_bytes: int) -> Iterator[tuple[Place, list[bytes]]]:
+def _read(files: tuple[BinaryIO, ...], most_bytes: int) -> Iterator[tuple[InputLine, list[bytes]]]:
     """Yield the lines of each read, with the place of the first. Raise UndeliveredLine if a line cannot be read."""
     for file in files or (_standard_input(),):
-        place = Place(_name(file), 1)
+        place = InputLine(_name(file), 1)
         try:
             for lines in read_lines(cast(LineSource, file), most_bytes):
                 yield place, lines

@@ -10,7 +10,7 @@ from tidelog.local.processes.ports import LOOPBACK
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """How and where one process runs. The default is the usual placement on this machine.
 
     address       the IPv4 address at which the process listens and is reached
@@ -26,6 +26,6 @@ class Place:
     data_dir: Path | None = None
 
 
-HERE = Place()
+DEFAULT_PLACEMENT = Placement()
 #: The name of ZooKeeper's placement in a cluster; the name of a broker's placement is its id ("1").
 ZOOKEEPER = "zookeeper"

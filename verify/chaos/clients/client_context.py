@@ -40,7 +40,7 @@ class History(Protocol):
     def close(self) -> None: ...
 
 
-class Place(NamedTuple):
+class AcknowledgedRecord(NamedTuple):
     """The offset and timestamp of an acknowledged record."""
 
     offset: int
@@ -70,7 +70,7 @@ class ClientContext:
     poll_ms: int = 200
     fetch_wait_ms: int = 500
     stopping: Flag = field(default_factory=Flag)
-    acknowledged: dict[TopicPartition, deque[Place]] = field(
+    acknowledged: dict[TopicPartition, deque[AcknowledgedRecord]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=_REMEMBERED))
     )
 

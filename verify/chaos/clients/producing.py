@@ -18,7 +18,7 @@ from tidelog.client.producer.record_future import RecordFuture
 from tidelog.errors import DuplicateSequenceError, TidelogError
 from tidelog.history.operations import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.model import RecordMetadata, TopicPartition
-from verify.chaos.clients.client_context import ClientContext, Place
+from verify.chaos.clients.client_context import AcknowledgedRecord, ClientContext
 from verify.chaos.clients.support.pace import Pace
 from verify.chaos.clients.support.repeating import repeating
 from verify.chaos.clients.support.timestamps import timestamp_ms
@@ -181,7 +181,7 @@ class ProducingClient:
             return
         self._ok[tp].append((draft.record_id, place.offset, now))
         if self._acks < 0:
-            self._context.acknowledged[tp].append(Place(place.offset, place.timestamp))
+            self._context.acknowledged[tp].append(AcknowledgedRecord(place.offset, place.timestamp))
 
     def _settled(self, draft: _Draft, outcome: Outcome, error: TidelogError) -> None:
         self._not_ok[outcome, draft.tp].append((draft.record_id, error_name(error), self._context.now_ns()))

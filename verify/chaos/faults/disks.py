@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tidelog.errors import LocalError
-from verify.chaos.fault import Need, Place, UndoLog
+from verify.chaos.fault import Need, Placement, UndoLog
 from verify.chaos.faults.support.tools import lacking, quietly, run
 
 _TOOLS = ("mount", "umount", "mkfs.ext4", "losetup", "cp")
@@ -51,7 +51,7 @@ class Disks:
             run("umount", str(at))
         return None
 
-    async def set_up(self, undo: UndoLog, directory: Path, places: Mapping[str, Place]) -> Mapping[str, Place]:
+    async def set_up(self, undo: UndoLog, directory: Path, places: Mapping[str, Placement]) -> Mapping[str, Placement]:
         """Create and mount the disks, and place each data directory on its own disk."""
         self._directory = directory / "disks"
         return await asyncio.to_thread(self._set_up, undo, places)
@@ -83,7 +83,7 @@ class Disks:
     def _image(self, name: str) -> Path:
         return self._directory / f"{name}.img"
 
-    def _set_up(self, undo: UndoLog, places: Mapping[str, Place]) -> Mapping[str, Place]:
+    def _set_up(self, undo: UndoLog, places: Mapping[str, Placement]) -> Mapping[str, Placement]:
         self._directory.mkdir(parents=True, exist_ok=True)
         changed = {}
         for name, place in places.items():

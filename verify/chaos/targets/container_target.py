@@ -19,7 +19,7 @@ from tidelog.errors import LocalError
 from tidelog.history.history_files import DIRECTORY as HISTORIES
 from tidelog.local.processes.ports import LOOPBACK
 from tidelog.local.processes.process import Process
-from tidelog.local.processes.process_placement import HERE, Place
+from tidelog.local.processes.process_placement import DEFAULT_PLACEMENT, Placement
 from tidelog.local.state import BrokerState
 from tidelog.model import Endpoint, TopicPartition
 from tidelog.protocol.admin_messages import ConfigEntry
@@ -120,9 +120,9 @@ class ContainerTarget:
         """Raise LocalError, because there are no prerequisites."""
         raise LocalError(f"{need.value}: not available, because this run did not start the cluster")
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> Placement:
         """Return the default placement, because containers are not moved."""
-        return HERE
+        return DEFAULT_PLACEMENT
 
     async def view(self) -> View:
         """Return the current view. Raise LocalError if ZooKeeper does not answer in time."""

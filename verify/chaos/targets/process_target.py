@@ -20,7 +20,7 @@ from tidelog.errors import LocalError
 from tidelog.history.history_files import DIRECTORY as HISTORIES
 from tidelog.local.cluster import LocalCluster
 from tidelog.local.processes.process import Process
-from tidelog.local.processes.process_placement import HERE, ZOOKEEPER, Place
+from tidelog.local.processes.process_placement import DEFAULT_PLACEMENT, ZOOKEEPER, Placement
 from tidelog.local.state import BrokerState, ClusterState
 from tidelog.model import TopicPartition
 from verify.chaos.fault import Need, Prerequisite, Target, View
@@ -132,7 +132,9 @@ class LocalTarget:
 
     async def _set_up_prerequisites(self, brokers: int) -> None:
         """Set up the prerequisites. Remember why one cannot be provided, for the faults that need it."""
-        places: Mapping[str, Place] = {name: HERE for name in (ZOOKEEPER, *map(str, range(1, brokers + 1)))}
+        places: Mapping[str, Placement] = {
+            name: DEFAULT_PLACEMENT for name in (ZOOKEEPER, *map(str, range(1, brokers + 1)))
+        }
         for need, prerequisite in list(self._prerequisites.items()):
             if (missing := await asyncio.to_thread(prerequisite.missing)) is not None:
                 self._unavailable_needs[need] = missing
@@ -210,9 +212,9 @@ class LocalTarget:
         """Return the prerequisite that was set up for a need that the target provides."""
         return self._prerequisites[need]
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> Placement:
         """Return the placement of "zookeeper" or of a broker such as "1"."""
-        return self._cluster.places.get(name, HERE)
+        return self._cluster.places.get(name, DEFAULT_PLACEMENT)
 
     async def view(self) -> View:
         """Return the current view. Raise LocalError if ZooKeeper does not answer in time."""

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tidelog.errors import LocalError
 from tidelog.local.processes.process_placement import ZOOKEEPER
-from verify.chaos.fault import Need, Place, UndoLog
+from verify.chaos.fault import Need, Placement, UndoLog
 from verify.chaos.faults.support.tools import lacking, quietly, run
 
 PREFIX = "tidelog"
@@ -61,7 +61,7 @@ class Namespaces:
             run("ip", "netns", "del", probe)
         return None
 
-    async def set_up(self, undo: UndoLog, directory: Path, places: Mapping[str, Place]) -> Mapping[str, Place]:
+    async def set_up(self, undo: UndoLog, directory: Path, places: Mapping[str, Placement]) -> Mapping[str, Placement]:
         """Create the network. Each placement gets its address and the command that enters its namespace."""
         return await asyncio.to_thread(self._set_up, undo, places)
 
@@ -91,7 +91,7 @@ class Namespaces:
 
     # --- building ----------------------------------------------------------------------------------------------
 
-    def _set_up(self, undo: UndoLog, places: Mapping[str, Place]) -> Mapping[str, Place]:
+    def _set_up(self, undo: UndoLog, places: Mapping[str, Placement]) -> Mapping[str, Placement]:
         self._id = _new_id()
         self._subnet = _free_subnet()
         for member in ("switch", *places):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tidelog.errors import LocalError
 from tidelog.local.processes.process_placement import ZOOKEEPER
-from verify.chaos.fault import Need, Place, UndoLog
+from verify.chaos.fault import Need, Placement, UndoLog
 from verify.chaos.faults.support.tools import run
 
 #: The page's fields, eight bytes each, in the order of shim.c. Orders come first, and 0 means none. `_us` and `_ns` are
@@ -82,7 +82,7 @@ class Shim:
             return f"needs a C compiler ({', '.join(_COMPILERS)})"
         return None
 
-    async def set_up(self, undo: UndoLog, directory: Path, places: Mapping[str, Place]) -> Mapping[str, Place]:
+    async def set_up(self, undo: UndoLog, directory: Path, places: Mapping[str, Placement]) -> Mapping[str, Placement]:
         """Compile the shim, and preload it in each broker. Raise LocalError with the compiler's output."""
         self._directory = directory / "shim"
         library = await asyncio.to_thread(self._compile)
