@@ -181,7 +181,7 @@ def test_cluster_grows_replaces_a_machine_and_removes_one(machines: Machines) ->
     machines.settle(5, broker_id=3)
     machines.start(5)
     machines.wait_whole()
-    assert "logs are gone" in machines.journal(5)
+    assert "logs are missing" in machines.journal(5)
 
     machines.lose(5)
     machines.type(drain)

@@ -27,7 +27,7 @@ from verify.chaos.payload import read_id
 _READ_S = 5.0
 _SHORT_SEGMENT, _CLOSED_S = "16384", 10.0
 #: The log line of a broker whose log lost records at its end.
-_SHORTER = r"cut [1-9]\d* bytes|before its high watermark|was synced up to offset"
+_SHORTER = r"cut [1-9]\d* bytes|before its high watermark|the recovery point is offset \d+, but the log ends at"
 
 #: A partition, its leader, and a closed segment of its log.
 Closed = tuple[TopicPartition, int, Path]

@@ -22,9 +22,9 @@ from verify.chaos.targets import sessions
 
 _REFUSAL_MS = 20_000
 #: The log line of a broker whose disk is full.
-_FULL = r"is offline.*(the disk is full|No space left)"
+_FULL = r"is offline.*No space left"
 #: The log line of a broker whose data directory is empty.
-_GONE = r"logs are gone"
+_GONE = r"logs are missing"
 
 
 class LeaderDiskFull(BrokerFault):
