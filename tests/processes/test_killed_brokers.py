@@ -201,7 +201,7 @@ def test_next_controller_completes_the_writes_of_a_killed_one(tmp_path: Path) ->
             return Fate.PASSES
 
         with ordeal(cluster, tps) as under:
-            proxy.rule = die_at_the_second
+            proxy.follow(die_at_the_second)
             cluster.kill(first)
             wait_bitten("the controller to be killed at its second write", dead.is_set)
             rewritten = [tp for tp, state in led.items() if at_the_kill[tp] > state.leader_epoch]

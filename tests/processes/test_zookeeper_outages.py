@@ -135,7 +135,7 @@ def test_a_topic_whose_creation_was_not_answered_exists_once_and_works(
     tmp_path: Path, zookeeper: EmbeddedZooKeeper
 ) -> None:
     with cluster_behind(tmp_path, zookeeper, **LONG_SESSION) as (cluster, proxy):
-        proxy.rule = lost = LoseOneAnswer(MULTI, "/brokers/topics/t")
+        proxy.follow(lost := LoseOneAnswer(MULTI, "/brokers/topics/t"))
         tps = cluster.create_topic("t", partitions=3)
         wait_bitten("the creation to lose its answer", lambda: lost.carried_out)
         with ordeal(cluster, tps) as under:
@@ -149,7 +149,7 @@ def test_isr_after_an_unanswered_change_is_read_again(tmp_path: Path, zookeeper:
         slow = next(each for each in cluster.broker_ids if each not in (leader, cluster.controller()))
         before = cluster.znode(tp)
         with ordeal(cluster, [tp]) as under:
-            proxy.rule = lost = LoseOneAnswer(SET_DATA, "/brokers/topics/t/partitions/0/state")
+            proxy.follow(lost := LoseOneAnswer(SET_DATA, "/brokers/topics/t/partitions/0/state"))
             with cluster.paused(slow):
                 wait_bitten("the shrinking to lose its answer", lambda: lost.carried_out)
                 under.workload.wait_acknowledged(300)
@@ -164,7 +164,7 @@ def test_unanswered_registration_is_recognised_by_its_broker(tmp_path: Path, zoo
         victim = cluster.leader(tp)
         with ordeal(cluster, [tp]) as under:
             cluster.kill(victim)
-            proxy.rule = lost = LoseOneAnswer(CREATE2, f"/brokers/ids/{victim}")
+            proxy.follow(lost := LoseOneAnswer(CREATE2, f"/brokers/ids/{victim}"))
             cluster.restart(victim)
             require_bite("the registration did not lose its answer", lost.carried_out)
             under.workload.wait_acknowledged(100)
@@ -188,7 +188,7 @@ def test_writes_of_a_replaced_controller_are_refused(tmp_path: Path, zookeeper: 
 
         victim = next(leader for tp in tps if (leader := cluster.leader(tp)) != zombie)
         with ordeal(cluster, tps):
-            proxy.rule = hold
+            proxy.follow(hold)
             cluster.kill(victim)
             wait_bitten("the controller to write", lambda: held)
             with cluster.paused(zombie):

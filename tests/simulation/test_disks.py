@@ -113,8 +113,8 @@ def test_failing_disk_fails_for_every_process_until_healed(fault: Fault) -> None
 
 def test_slow_disk_takes_the_time_of_its_caller() -> None:
     spent: list[int] = []
-    disk = SimulatedDisk(spent.append)
-    _, log = opened(disk.mount())
+    disk = SimulatedDisk()
+    _, log = opened(disk.mount(spent.append))
     append(log, 0)
     assert spent == []
     disk.slow(write_ms=300, sync_ms=500, for_ms=60_000)
@@ -130,8 +130,8 @@ def test_slow_disk_takes_the_time_of_its_caller() -> None:
 
 def test_slow_disk_costs_at_most_its_duration_in_total() -> None:
     spent: list[int] = []
-    disk = SimulatedDisk(spent.append)
-    _, log = opened(disk.mount())
+    disk = SimulatedDisk()
+    _, log = opened(disk.mount(spent.append))
     disk.slow(write_ms=300, sync_ms=300, for_ms=1_000)
     for number in range(10):  # like one piece of a thread's work
         append(log, number)

@@ -44,12 +44,18 @@ class World:
     def __init__(self, *, waits_for_disk: bool = False) -> None:
         self.zookeeper = MemoryZooKeeper()
         self.brokers = {number: Broker() for number in (1, 2, 3)}
-        self.durability = DurabilityModel(cast(Any, self), waits_for_disk=waits_for_disk)
+        self.unclean_elections = 0
+        self.durability = DurabilityModel(
+            cast(Any, self), waits_for_disk=waits_for_disk, on_unclean_election=self.count_unclean_election
+        )
         path = ""
         for part in znodes.state_path(TP).split("/")[1:-1]:
             path += f"/{part}"
             self.do(Create(path, b""))
         self.do(Create(znodes.state_path(TP), self.state(1, 2, 3)))
+
+    def count_unclean_election(self) -> None:
+        self.unclean_elections += 1
 
     def do(self, operation: Operation) -> None:
         server = self.zookeeper.choose_server(0)
@@ -63,11 +69,10 @@ class World:
 
     def leads(self, leader: int, *isr: int) -> bool:
         """Write a state, and return whether that was an unclean election."""
-        elections: list[bool] = []
-        self.durability.on_unclean_election = lambda: elections.append(True)
+        before = self.unclean_elections
         epoch = znodes.decode_state(self.zookeeper.node(znodes.state_path(TP)).data).leader_epoch + 1
         self.do(Set(znodes.state_path(TP), znodes.encode_state(PartitionState(leader, epoch, isr, 1))))
-        return bool(elections)
+        return self.unclean_elections > before
 
     def may_lose(self, broker_id: int) -> bool:
         return self.durability.fate(broker_id, RNG) is not KEPT

@@ -211,7 +211,8 @@ class _ChaosRun:
         try:
             await counts.idle_before()
             async with clients, _watching(views):
-                target.clients, began = (lambda: clients.processes), time.monotonic()
+                target.use_clients(lambda: clients.processes)
+                began = time.monotonic()
                 await self._until_busy(runner)
                 await counts.busy("baseline")
                 await runner.run(steps, request.rows, request.seconds)

@@ -133,8 +133,13 @@ class Run:
             settings=_CLEANING if scenario.compacted else {},
             configs=configs if durable else {},
             keep=self._keep,
+            on_write=lambda broker_id, write: self.nemesis.take_write(broker_id, write),
         )
-        self.durability = DurabilityModel(self.cluster, waits_for_disk=durable)
+        self.durability = DurabilityModel(
+            self.cluster,
+            waits_for_disk=durable,
+            on_unclean_election=self._give_up_records if scenario.promises == UNCLEAN else lambda: None,
+        )
         self.admin_operations = AdminOperations(self.cluster)
         self.nemesis = Nemesis(self.cluster, self.durability, self.admin_operations)
         self.workload = Workload(self.cluster, self._open_history, self._topics, configs)
@@ -142,7 +147,6 @@ class Run:
         self._judged = JUDGED
         if scenario.promises == UNCLEAN:
             self.nemesis.fault_counts.draw([_UNCLEAN_ELECTION])
-            self.durability.on_unclean_election = self._give_up_records
         if scenario.compacted:
             self.nemesis.fault_counts.draw([_COMPACTION])
         self._at_rest: dict[int, Resources] = {}

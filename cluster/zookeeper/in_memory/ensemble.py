@@ -15,7 +15,7 @@ from cluster.zookeeper.in_memory.server import Outcome, Server
 from cluster.zookeeper.in_memory.sessions import Sessions
 from cluster.zookeeper.in_memory.stream import LoopSupplier, Stream
 from cluster.zookeeper.in_memory.tree import Committed, Znode
-from cluster.zookeeper.store import Delete, Operation, UnreachableError
+from cluster.zookeeper.store import Delete, Operation, Set, UnreachableError
 from tidelog.clock import Clock, SystemClock
 
 S = TypeVar("S", bound=MemoryStore)
@@ -25,7 +25,6 @@ class MemoryZooKeeper:
     """An ensemble in memory. Faults of a client are commanded at its `ClientNetwork`, faults of the servers here.
 
     clock       serves the clients' session timers; a client may have another clock
-    on_change   called with the path of each node that was created, set or deleted, before any client learns of it
     servers     with more than one, a client may read stale data until it calls `sync`
     get_loop    returns the servers' event loop, if it is not the caller's
     """
@@ -43,7 +42,7 @@ class MemoryZooKeeper:
         self.clock: Clock = clock or SystemClock()
         self.session_timeout_ms = session_timeout_ms
         self.conditions = conditions
-        self.on_change: Callable[[str], object] = lambda path: None
+        self._listeners: list[Callable[[str], object]] = []
         self.sessions = Sessions(self.expire, get_loop)
         self._rng = rng or Random(0)
         self._leader = Server()
@@ -54,9 +53,18 @@ class MemoryZooKeeper:
 
     # --- clients ---------------------------------------------------------------------------------------------
 
-    def client_network(self) -> ClientNetwork:
-        """Return a network between some machine and this ensemble, with the conditions of the ensemble."""
-        network = ClientNetwork(self.conditions, self._rng, self.sessions, self._health)
+    def subscribe(self, on_change: Callable[[str], object]) -> None:
+        """Have `on_change` called with the path of each node that is created, set or deleted, before any client learns
+        of it.
+        """
+        self._listeners.append(on_change)
+
+    def client_network(self, on_write: Callable[[Set], object] = lambda write: None) -> ClientNetwork:
+        """Return a network between some machine and this ensemble, with the conditions of the ensemble.
+
+        `on_write` is called with each write to a node that is about to leave a client here.
+        """
+        network = ClientNetwork(self.conditions, self._rng, self.sessions, self._health, on_write)
         self._networks.append(network)
         return network
 
@@ -164,7 +172,8 @@ class MemoryZooKeeper:
         outcome = self._leader.commit(operations, owner)
         if isinstance(outcome, Committed):
             for change in outcome.changes:
-                self.on_change(change.path)
+                for on_change in self._listeners:
+                    on_change(change.path)
         for follower, stream in self._followers:
             stream.send(delay_s(self._rng, self.conditions.lag_ms), partial(follower.commit, operations, owner))
         server.when_applied(self._leader.tree.zxid, lambda: answer(outcome))

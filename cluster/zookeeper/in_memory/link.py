@@ -60,12 +60,19 @@ class ClientNetwork:
     on_write     called with each write to a node that is about to leave a client here
     """
 
-    def __init__(self, conditions: NetworkConditions, rng: Random, sessions: Sessions, servers: ServerHealth) -> None:
+    def __init__(
+        self,
+        conditions: NetworkConditions,
+        rng: Random,
+        sessions: Sessions,
+        servers: ServerHealth,
+        on_write: Callable[[Set], object] = lambda write: None,
+    ) -> None:
         self.conditions = conditions
         self.rng = rng
         self.sessions = sessions
         self.links: dict[Link, None] = {}
-        self.on_write: Callable[[Set], object] = lambda write: None
+        self.on_write = on_write
         self._servers = servers
         self._clients: dict[LinkClient, None] = {}
         self._refused = False

@@ -49,7 +49,7 @@ class ContainerTarget:
         self.bootstrap_servers = bootstrap_servers
         self.undo = undo
         self.tps: tuple[TopicPartition, ...] = ()
-        self.clients: Callable[[], Sequence[Process]] = tuple
+        self._client_processes: Callable[[], Sequence[Process]] = tuple
         self.zookeeper_hosts: str | None = None
         self.session_timeout_ms = self.replica_lag_time_max_ms = 0
         self._engine: Engine
@@ -165,9 +165,12 @@ class ContainerTarget:
     async def start_zookeeper(self) -> None:
         """Do nothing, because ZooKeeper is running."""
 
+    def use_clients(self, processes: Callable[[], Sequence[Process]]) -> None:
+        self._client_processes = processes
+
     def client_processes(self) -> Sequence[Process]:
         """Return the client processes that a fault may kill. The run replaces each killed process by a new one."""
-        return self.clients()
+        return self._client_processes()
 
 
 def settings_of(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:

@@ -44,8 +44,10 @@ class Cluster(Target, Protocol):
     """A target as a run uses it: found or started by `async with`, under the run's load."""
 
     tps: tuple[TopicPartition, ...]
-    #: Returns the current processes of the load.
-    clients: Callable[[], Sequence[Process]]
+
+    def use_clients(self, processes: Callable[[], Sequence[Process]]) -> None:
+        """Have `client_processes` return the processes that `processes` returns when it is called."""
+        ...
 
     @property
     def is_ours(self) -> bool: ...
@@ -93,8 +95,7 @@ class LocalTarget:
         self.histories = results / HISTORIES
         self.undo = undo
         self.tps: tuple[TopicPartition, ...] = ()
-        #: Returns the current processes of the load.
-        self.clients: Callable[[], Sequence[Process]] = tuple
+        self._client_processes: Callable[[], Sequence[Process]] = tuple
         self._cluster = cluster
         self._brokers = brokers
         self._prerequisites = {each.need: each for each in prerequisites}
@@ -257,9 +258,12 @@ class LocalTarget:
         """Start ZooKeeper unless it runs, and wait until it serves requests."""
         await self._run(self._cluster.start_zookeeper)
 
+    def use_clients(self, processes: Callable[[], Sequence[Process]]) -> None:
+        self._client_processes = processes
+
     def client_processes(self) -> Sequence[Process]:
         """Return the client processes that a fault may kill. The run replaces each killed process by a new one."""
-        return self.clients()
+        return self._client_processes()
 
 
 def own_cluster(

@@ -73,7 +73,7 @@ def pass_all(request: Request) -> Fate:
 
 
 class ZooKeeperProxy:
-    """The proxy. It relays from entering `with` to its exit, and `rule` may be replaced at any time.
+    """The proxy. It relays from entering `with` to its exit.
 
     `address` is the address of this machine to which clients connect. The constructor raises OSError if it cannot
     listen there.
@@ -81,7 +81,7 @@ class ZooKeeperProxy:
 
     def __init__(self, zookeeper: Endpoint, address: str = LOOPBACK) -> None:
         self._zookeeper = zookeeper
-        self.rule: Rule = pass_all
+        self._rule: Rule = pass_all
         self._listener = socket.create_server((address, 0), backlog=64)
         self._sockets: list[socket.socket] = [self._listener]
         #: The number of relayed connections so far.
@@ -92,6 +92,14 @@ class ZooKeeperProxy:
         """Return the address to which clients connect."""
         address, port = self._listener.getsockname()
         return f"{address}:{port}"
+
+    def follow(self, rule: Rule) -> None:
+        """Treat all later requests as `rule` says."""
+        self._rule = rule
+
+    def fate_of(self, request: Request) -> Fate | threading.Event:
+        """Return the fate of a request by the current rule."""
+        return self._rule(request)
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, name="zookeeper-proxy", daemon=True).start()
@@ -136,7 +144,7 @@ class _Connection:
                 body = _read_frame(self._client)
                 xid, opcode = _REQUEST.unpack_from(body)
                 request = Request(xid, opcode, body)
-                fate = self._proxy.rule(request)
+                fate = self._proxy.fate_of(request)
                 if isinstance(fate, threading.Event):
                     fate.wait()
                 self._open[request.xid] = request

@@ -92,7 +92,7 @@ class SimulatedBroker:
 
     on_event       called with each change of the broker's process
     before_start   functions to call before each start of a process
-    on_write       called with each write to a znode before the write leaves the broker
+    on_write       called with the broker's id and each write to a znode, before the write leaves the broker
     """
 
     def __init__(
@@ -105,6 +105,7 @@ class SimulatedBroker:
         rng: Random,
         keep: Callable[[int, BrokerEvent], object],
         on_event: Callable[..., object],
+        on_write: Callable[[int, Set], object],
     ) -> None:
         self.settings = settings
         self.broker_id = settings.broker_id
@@ -116,7 +117,7 @@ class SimulatedBroker:
         self._timeline = network.timeline
         self._zookeeper = zookeeper
         self._there = there
-        self._zookeeper_network = zookeeper.client_network()
+        self._zookeeper_network = zookeeper.client_network(partial(on_write, self.broker_id))
         self._zookeeper_cut = self._zookeeper_slow = False
         self._expired_session = 0
         self._store: MemoryStore | None = None
@@ -124,8 +125,6 @@ class SimulatedBroker:
         self._on_event = on_event
         self.lives = 0
         self.before_start: dict[object, Callable[[], object]] = {}
-        self.on_write: Callable[[Set], object] = lambda write: None
-        self._zookeeper_network.on_write = lambda write: self.on_write(write)
         self._started = False
         # --- the environment of its process (`node.process.environment.BrokerEnvironment`)
         self.rng = rng
@@ -206,11 +205,9 @@ class SimulatedBroker:
         self._started = False
         self.failure = None
         name = f"broker-{self.broker_id}.{self.lives}"
-        self.machine.process = process = Process(
-            self._timeline, name, self.rng, lambda text: self._on_event("failure", self.broker_id, text)
-        )
-        self._files = self.disk.mount()
-        self.disk.spend = process.spend
+        process = Process(self._timeline, name, self.rng, lambda text: self._on_event("failure", self.broker_id, text))
+        self.machine.run(process)
+        self._files = self.disk.mount(process.spend)
         self.broker = Broker(self.settings, self)
         process.start(self._serve(self.broker))
         self._network.changed()

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from cluster.zookeeper.in_memory import MemoryZooKeeper, NetworkConditions
+from cluster.zookeeper.store import Set
 from node.settings.broker_settings import BrokerSettings
 from storage.configs.log_config import LogConfig
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
@@ -67,7 +68,7 @@ class ClientProcess:
     def _begin(self) -> None:
         timeline, add = self._cluster.timeline, self._cluster.trace.add
         self.process = Process(timeline, f"{self._name}.{self.lives}", self.rng, partial(add, "failure", self._name))
-        self.machine.process = self.process
+        self.machine.run(self.process)
         self._network.changed()
 
     def start(self, work: Callable[[ClientProcess], Coroutine[Any, Any, None]]) -> None:
@@ -104,6 +105,7 @@ class Cluster:
 
     configs   the default configs of topics
     keep      called with each event of a broker's history and the broker's id
+    on_write  called with a broker's id and each write to a znode, before the write leaves the broker
     first     the main partition, whose leader is the victim "leader"
     """
 
@@ -116,6 +118,7 @@ class Cluster:
         settings: dict[str, Any] | None = None,
         configs: Mapping[str, str] | None = None,
         keep: Callable[[int, BrokerEvent], object] = lambda broker_id, event: None,
+        on_write: Callable[[int, Set], object] = lambda broker_id, write: None,
     ) -> None:
         self.rng = Random(seed)
         self.trace = trace
@@ -144,6 +147,7 @@ class Cluster:
                 self._new_rng(),
                 keep,
                 trace.add,
+                on_write,
             )
 
     def _new_rng(self) -> Random:

@@ -30,16 +30,22 @@ class DurabilityModel:
     on_unclean_election   called for each unclean election when ZooKeeper has it, before any broker
     """
 
-    def __init__(self, cluster: Cluster, *, waits_for_disk: bool = False) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        waits_for_disk: bool = False,
+        on_unclean_election: Callable[[], object] = lambda: None,
+    ) -> None:
         self._cluster = cluster
-        self.on_unclean_election: Callable[[], object] = lambda: None
+        self._on_unclean_election = on_unclean_election
         self._waits_for_disk = waits_for_disk
         self._states: dict[TopicPartition, PartitionState] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._undamaged: set[tuple[int, TopicPartition]] = set()
         self._damaged: set[tuple[int, TopicPartition]] = set()
         self._proposals: dict[TopicPartition, list[Set]] = defaultdict(list)
-        cluster.zookeeper.on_change = self._changed
+        cluster.zookeeper.subscribe(self._changed)
 
     def take(self, event: BrokerEvent) -> None:
         """Take an event of a broker's history."""
@@ -122,7 +128,7 @@ class DurabilityModel:
             state = _GONE
         before, self._states[tp] = self._states.get(tp, _GONE), state
         if self._is_unclean(tp, before, state):
-            self.on_unclean_election()
+            self._on_unclean_election()
         for broker_id in set(before.isr).difference(state.isr):
             self._undamaged.discard((broker_id, tp))
         for broker_id in set(state.isr).difference(before.isr):

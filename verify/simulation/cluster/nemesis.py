@@ -54,8 +54,6 @@ class Nemesis:
         self._waiting: list[Fault] = []
         self._is_over = False
         self._active: dict[int, tuple[Fault, list[InjectedFault]]] = {}
-        for broker in cluster.brokers.values():
-            broker.on_write = partial(self._writes, broker.broker_id)
 
     def inject(self, fault: Fault) -> None:
         """Inject a fault now and heal it after its time, or wait for the event that the fault names.
@@ -128,7 +126,8 @@ class Nemesis:
 
     # --- times --------------------------------------------------------------------------------------------------
 
-    def _writes(self, broker_id: int, write: Set) -> None:
+    def take_write(self, broker_id: int, write: Set) -> None:
+        """Take a write to a znode that is about to leave a broker, and for which faults may wait."""
         self._durability.proposed(write)
         if self._waiting and write.path == znodes.state_path(self._cluster.first):
             self._come_to(Moment.PROPOSES, broker_id, self._cluster.first)

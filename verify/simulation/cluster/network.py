@@ -55,6 +55,10 @@ class Machine:
         self.up = True
         self.process: Process | None = None
 
+    def run(self, process: Process) -> None:
+        """Make this the process of the machine, after the previous one has ended."""
+        self.process = process
+
     @property
     def answers(self) -> bool:
         """Return whether a process on this machine would answer a ZeroMQ ping."""

@@ -36,12 +36,10 @@ class SimulatedDisk:
     """The file system of one machine.
 
     slowed  the number of calls that were slow
-    spend   called with the nanoseconds that a call takes in addition to the time of a thread; the owner of the process
-            lets this time pass for the calling thread or loop
     """
 
-    def __init__(self, spend: Callable[[int], object] = lambda ns: None) -> None:
-        self.spend = spend
+    def __init__(self) -> None:
+        self._spend: Callable[[int], object] = lambda ns: None
         self._files = CrashableFiles()
         self._mounted = FailingFiles(self._files)
         self._write_ns = self._sync_ns = self._slow_ns = 0
@@ -51,12 +49,16 @@ class SimulatedDisk:
 
     # --- processes -------------------------------------------------------------------------------------------
 
-    def mount(self) -> Files:
-        """Return the file system for a new process. A previous process that still uses the disk is cut off from it."""
+    def mount(self, spend: Callable[[int], object] = lambda ns: None) -> Files:
+        """Return the file system for a new process. A previous process that still uses the disk is cut off from it.
+
+        `spend` is called with the nanoseconds that a call takes in addition to the time of a thread. The owner of the
+        process lets this time pass for the calling thread or loop.
+        """
+        self._spend = spend
         self._mounted.end()
         self._refused += len(self._mounted.failed)
-        self._mounted = FailingFiles(self._files, like=self._mounted)
-        self._mounted.watch = self._take_time
+        self._mounted = FailingFiles(self._files, like=self._mounted, watch=self._take_time)
         return self._mounted
 
     def unmount(self) -> None:
@@ -152,4 +154,4 @@ class SimulatedDisk:
             ns = min(ns, self._slow_ns)
             self._slow_ns -= ns
             self.slowed += 1
-            self.spend(ns)
+            self._spend(ns)

@@ -78,10 +78,16 @@ class FailingFiles:
     like   another wrapper of the same disk that shares its faults with this one
     """
 
-    def __init__(self, inner: Files, *, like: FailingFiles | None = None) -> None:
+    def __init__(
+        self,
+        inner: Files,
+        *,
+        like: FailingFiles | None = None,
+        watch: Callable[[str, Path], object] = lambda call, path: None,
+    ) -> None:
         self.inner = inner
         self.failed: list[tuple[str, Path]] = []
-        self.watch: Callable[[str, Path], object] = lambda call, path: None
+        self.watch = watch
         self._rules: list[_Rule] = [] if like is None else like._rules
         self._tear: tuple[float, Callable[[], object]] | None = None
         self._locks: list[Lock] = []

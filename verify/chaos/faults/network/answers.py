@@ -95,7 +95,7 @@ class AnswersOfZooKeeperLost(ProxiedFault):
         view = await target.view()
         victim = await self.leader_other_than(target, rng, view.controller)
         proxy = await self.divert(target)
-        proxy.rule = self._judge
+        proxy.follow(self._judge)
         await self.kill(target, victim)
         await asyncio.sleep(rng.uniform(0.5, 2.0))
         await target.start_broker(victim)
@@ -154,7 +154,7 @@ class ZombieController(ProxiedFault):
             release.set()
 
         self.on_heal(let_go)
-        proxy.rule = hold
+        proxy.follow(hold)
         await self.kill(target, victim)
         await wait_until("the controller to write", lambda: held, 2 * self.timing.session_timeout_ms / 1000)
         self.pause(target, zombie)
