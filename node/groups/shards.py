@@ -157,8 +157,9 @@ class Shards:
         replica = shard.replica
         while shard.leads and replica.partition.high_watermark < end:
             due_ms = self._replicas.clock.monotonic_ms() + _COMMITTED_WAIT_MS
-            pending = PendingAppend(0, replica, shard.leader_epoch, end)
-            waiting = DelayedProduce(due_ms, [ProducePartitionResponse(*shard.topic_partition, 0)], [pending])
+            response = ProducePartitionResponse(*shard.topic_partition, 0)
+            pending = PendingAppend(replica, shard.leader_epoch, end, response)
+            waiting = DelayedProduce(due_ms, [response], {0: pending})
             self._replicas.purgatories.produces.try_complete_else_watch(waiting, [shard.topic_partition])
             await waiting.response
             if replica.partition.high_watermark < end:

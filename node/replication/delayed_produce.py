@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from cluster.replication.partition import Partition
 from node.purgatory.delayed_response import DelayedResponse
@@ -11,14 +12,16 @@ from tidelog.errors import NotEnoughReplicasAfterAppendError, NotLeaderOrFollowe
 from tidelog.protocol.messages import ProducePartitionResponse, ProduceResponse, Response
 
 
-@dataclass(slots=True)
-class PendingAppend:
-    """One partition of a waiting produce. `index` is its position in the answer."""
+class PendingAppend(NamedTuple):
+    """A batch in the leader's log. acks=all waits in this epoch until the high watermark is `required_offset`.
 
-    index: int
+    response   the answer if the append is acknowledged
+    """
+
     replica: Replica
     leader_epoch: int
     required_offset: int
+    response: ProducePartitionResponse
 
 
 def too_few_in_sync(partition: Partition) -> str:
@@ -37,47 +40,50 @@ class DelayedProduce(DelayedResponse):
     B. The high watermark has reached the required offset: success, or NOT_ENOUGH_REPLICAS_AFTER_APPEND if the ISR has
        become too small meanwhile.
     C. The deadline has passed: REQUEST_TIMED_OUT.
+
+    responses   the answers as if all appends were acknowledged
+    pending     the appends that wait, by their positions in `responses`
     """
 
     __slots__ = ("_pending", "_responses")
 
     def __init__(
-        self, deadline_ms: int, responses: list[ProducePartitionResponse], pending: list[PendingAppend]
+        self, deadline_ms: int, responses: list[ProducePartitionResponse], pending: Mapping[int, PendingAppend]
     ) -> None:
         super().__init__(deadline_ms)
         self._responses = responses
         self._pending = pending
 
     def is_satisfied(self) -> bool:
-        self._pending = [append for append in self._pending if not self._is_decided(append)]
+        self._pending = {index: each for index, each in self._pending.items() if not self._is_decided(index, each)}
         return not self._pending
 
-    def _is_decided(self, append: PendingAppend) -> bool:
+    def _is_decided(self, index: int, append: PendingAppend) -> bool:
         replica = append.replica
         if not replica.leads_in(append.leader_epoch):
-            self._fail(append, NotLeaderOrFollowerError.code)  # A
+            self._fail(index, NotLeaderOrFollowerError.code)  # A
         elif replica.partition.high_watermark < append.required_offset:
             return False
         elif not replica.partition.is_at_least_min_isr:
-            self._fail(append, NotEnoughReplicasAfterAppendError.code, too_few_in_sync(replica.partition))  # B
+            self._fail(index, NotEnoughReplicasAfterAppendError.code, too_few_in_sync(replica.partition))  # B
         else:
             replica.events.ack(replica.partition, replica.log.log_end_offset, append.required_offset)
         return True
 
     def answer(self) -> Response:
-        for append in self._pending:
-            self._fail(append, NotLeaderOrFollowerError.code)
+        for index in self._pending:
+            self._fail(index, NotLeaderOrFollowerError.code)
         return ProduceResponse(tuple(self._responses))
 
     def on_expiration(self) -> None:
-        for append in self._pending:
-            self._fail(append, RequestTimedOutError.code)  # C
-        self._pending = []
+        for index in self._pending:
+            self._fail(index, RequestTimedOutError.code)  # C
+        self._pending = {}
         self.on_complete()
 
-    def _fail(self, append: PendingAppend, error_code: int, message: str | None = None) -> None:
-        answered = self._responses[append.index]
-        self._responses[append.index] = ProducePartitionResponse(
+    def _fail(self, index: int, error_code: int, message: str | None = None) -> None:
+        answered = self._responses[index]
+        self._responses[index] = ProducePartitionResponse(
             answered.topic, answered.partition, error_code, error_message=message
         )
 
@@ -87,10 +93,10 @@ class FlushedProduce(DelayedProduce):
 
     __slots__ = ()
 
-    def _is_decided(self, append: PendingAppend) -> bool:
+    def _is_decided(self, index: int, append: PendingAppend) -> bool:
         replica = append.replica
         if not replica.leads_in(append.leader_epoch):
-            self._fail(append, NotLeaderOrFollowerError.code)
+            self._fail(index, NotLeaderOrFollowerError.code)
             return True
         flushed_offset = replica.partition.flushed_offset
         return flushed_offset is None or flushed_offset >= append.required_offset

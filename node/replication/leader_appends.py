@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from node.replication.delayed_produce import DelayedProduce, FlushedProduce, PendingAppend, too_few_in_sync
-from node.replication.replica import AppendInfo, Replica
+from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.deferred_response import DeferredResponse
 from storage.log.batch_validation import ValidatedBatch, validate_own
+from storage.log.log_appender import AppendInfo
 from tidelog.errors import BrokerError, NotEnoughReplicasError, NotLeaderOrFollowerError
 from tidelog.model import Buffer, TopicPartition
 from tidelog.protocol.messages import ProducePartitionResponse, ProduceResponse, RecordError
@@ -18,19 +18,11 @@ ACKS_NONE = 0
 ACKS_ALL = -1
 
 
-class LeaderAppend(NamedTuple):
-    """A batch in the leader's log. acks=all waits in this epoch until the high watermark is `required_offset`."""
-
-    replica: Replica
-    leader_epoch: int
-    required_offset: int
-    response: ProducePartitionResponse
+#: An append, or the answer for a partition to which no batch was appended.
+AppendOutcome = PendingAppend | ProducePartitionResponse
 
 
-AppendOutcome = LeaderAppend | ProducePartitionResponse
-
-
-def _outcome_of(appended: AppendInfo, replica: Replica) -> LeaderAppend:
+def _pending(appended: AppendInfo, replica: Replica) -> PendingAppend:
     response = ProducePartitionResponse(
         *replica.topic_partition,
         0,
@@ -38,7 +30,7 @@ def _outcome_of(appended: AppendInfo, replica: Replica) -> LeaderAppend:
         appended.log_append_time_ms,
         replica.log.log_start_offset,
     )
-    return LeaderAppend(replica, replica.partition.leader_epoch, appended.last_offset + 1, response)
+    return PendingAppend(replica, replica.partition.leader_epoch, appended.last_offset + 1, response)
 
 
 class LeaderAppends:
@@ -60,7 +52,7 @@ class LeaderAppends:
             )
         return replica
 
-    def append(self, replica: Replica, batch: ValidatedBatch) -> LeaderAppend:
+    def append(self, replica: Replica, batch: ValidatedBatch) -> PendingAppend:
         """Append one batch to the leader's log. Raise StorageError if the disk fails."""
         replicas, partition, log, tp = self._replicas, replica.partition, replica.log, replica.topic_partition
         clock = replicas.clock
@@ -74,9 +66,9 @@ class LeaderAppends:
                 replica.flush_if_due()
             if partition.appended(log.log_end_offset, now_ms):
                 replicas.high_watermark_rose(replica)
-        return _outcome_of(appended, replica)
+        return _pending(appended, replica)
 
-    def repeated(self, replica: Replica, batch: Buffer, refusal: BrokerError) -> LeaderAppend:
+    def repeated(self, replica: Replica, batch: Buffer, refusal: BrokerError) -> PendingAppend:
         """Return the earlier append of this batch, if it is a repetition, else raise `refusal`.
 
         A retried batch must get its first answer even if the topic's settings would refuse it now.
@@ -84,7 +76,7 @@ class LeaderAppends:
         appended = replica.log.find_repeated(batch)
         if appended is None:
             raise refusal
-        return _outcome_of(appended, replica)
+        return _pending(appended, replica)
 
     def refusal(self, tp: TopicPartition, error: BrokerError) -> ProducePartitionResponse:
         """Return the answer for a partition to which no batch was appended."""
@@ -113,19 +105,18 @@ class LeaderAppends:
         the topic has `flush.messages=1`.
         """
         responses: list[ProducePartitionResponse] = []
-        pending: list[PendingAppend] = []
+        pending: dict[int, PendingAppend] = {}
         for index, outcome in enumerate(outcomes):
             if isinstance(outcome, ProducePartitionResponse):
                 responses.append(outcome)
                 continue
-            replica, leader_epoch, required_offset, response = outcome
-            responses.append(response)
-            if acks == ACKS_ALL or replica.partition.flushed_offset is not None:
-                pending.append(PendingAppend(index, replica, leader_epoch, required_offset))
+            responses.append(outcome.response)
+            if acks == ACKS_ALL or outcome.replica.partition.flushed_offset is not None:
+                pending[index] = outcome
         if not pending:
             return ProduceResponse(tuple(responses))
         delayed = DelayedProduce if acks == ACKS_ALL else FlushedProduce
         operation = delayed(due_ms, responses, pending)
-        keys = [append.replica.topic_partition for append in pending]
+        keys = [append.replica.topic_partition for append in pending.values()]
         self._replicas.purgatories.produces.try_complete_else_watch(operation, keys)
         return operation.response

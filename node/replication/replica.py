@@ -15,6 +15,7 @@ from node.events.recorder import NO_EVENTS, Events
 from storage.configs.log_config import LogConfig
 from storage.configs.parsers import INT64_MAX
 from storage.log.batch_validation import ValidatedBatch
+from storage.log.log_appender import AppendInfo
 from storage.log.retention import SegmentFacts
 from storage.segments.timestamp_search import TimestampOffset
 from storage.steps import Steps
@@ -30,19 +31,6 @@ from tidelog.model import Buffer, TopicPartition
 
 #: The `current_leader_epoch` of a request without an epoch check.
 NO_EPOCH = -1
-
-
-class AppendInfo(Protocol):
-    """The result of an append: see `storage.log.log_appender.AppendInfo`."""
-
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def last_offset(self) -> int: ...
-    @property
-    def log_append_time_ms(self) -> int: ...
-    @property
-    def duplicate(self) -> bool: ...
 
 
 class ReplicaLog(EpochView, Protocol):

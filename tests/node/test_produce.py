@@ -163,8 +163,9 @@ async def test_isr_too_small_at_the_answer_is_reported_to_the_producer() -> None
         await cluster.produce(b"a")
         replica = cluster.leader.replica()
         replica.partition.isr = (1,)
-        appended = PendingAppend(0, replica, replica.partition.leader_epoch, required_offset=1)
-        produce = DelayedProduce(0, [ProducePartitionResponse("t", 0, 0, 0)], [appended])
+        response = ProducePartitionResponse("t", 0, 0, 0)
+        appended = PendingAppend(replica, replica.partition.leader_epoch, required_offset=1, response=response)
+        produce = DelayedProduce(0, [response], {0: appended})
         assert produce.is_satisfied()
         produce.on_complete()
         answer = await produce.response

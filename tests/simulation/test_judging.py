@@ -8,7 +8,8 @@ import pytest
 
 from node.groups import offset_commits
 from node.groups.offset_commits import OffsetCommits
-from node.replication.leader_appends import LeaderAppend, LeaderAppends
+from node.replication.delayed_produce import PendingAppend
+from node.replication.leader_appends import LeaderAppends
 from node.replication.replica import Replica
 from storage.log.batch_validation import ValidatedBatch
 from tidelog.errors import CoordinatorNotAvailableError, NotEnoughReplicasError
@@ -77,7 +78,7 @@ def test_all_invariants_are_checked_until_an_unclean_election(
 ) -> None:
     append = LeaderAppends.append
 
-    def lie(appends: LeaderAppends, replica: Replica, batch: ValidatedBatch) -> LeaderAppend:
+    def lie(appends: LeaderAppends, replica: Replica, batch: ValidatedBatch) -> PendingAppend:
         appended = append(appends, replica, batch)
         offset = appended.response.base_offset + 1
         return appended._replace(response=replace(appended.response, base_offset=offset))
