@@ -15,7 +15,8 @@ from typing import IO, NamedTuple
 _KILLED_S = 5.0
 _POLL_S = 0.05
 
-Sink = int | IO[bytes] | IO[str]
+#: A place for output; None is the output of this process.
+Sink = int | IO[bytes] | IO[str] | None
 
 
 class Stop(NamedTuple):
@@ -73,6 +74,10 @@ def end(process: subprocess.Popen[bytes], stop: Stop) -> None:
                 process.wait(stop.grace_s)
     finally:
         _kill_session(process)
+
+
+#: Kills the command at once, for commands that never end by themselves.
+KILL = Stop(grace_s=0)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tools.bench import machine
 from tools.bench.environment import BenchEnvironment, ClusterUnderTest
+from tools.supervised_process import start
 
 _SAMPLES_PER_S = 200
 _SHOWN = 14
@@ -49,7 +50,7 @@ def _sampled(spy: str, pids: Mapping[str, int], env: BenchEnvironment) -> Iterat
         for part, pid in pids.items():
             command = [spy, "record", "--pid", str(pid), "--rate", str(_SAMPLES_PER_S), "--nonblocking"]
             command += ["--format", "raw", "--duration", "unlimited", "--output", str(directory / str(pid))]
-            spies[part] = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            spies[part] = start(command, stdout=subprocess.DEVNULL)
         try:
             yield samples
         finally:

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tools.supervised_process import KILL, supervised
+
 # The tool silently skips an incomplete entry, and all entries after an entry of zeros.
 ENTRY_BYTES = {".index": 8, ".timeindex": 12}
 
 _HEADING = re.compile(r"(?:Non-consecutive offsets in |Found timestamp mismatch in :)(.*)")
 _GAP = re.compile(r"(\d+) is followed by (\d+)")
 _EMPTIED = re.compile(r"Index timestamp: \d+, log timestamp: -1")
-
-_TIMEOUT_S = 3600
 
 
 class Reading(NamedTuple):
@@ -32,12 +32,10 @@ def dump(command: Sequence[str], directory: Path, files: Sequence[str]) -> Readi
     sizes = {name: (directory / name).stat().st_size for name in files}
     arguments = ["--deep-iteration", "--max-message-size", str(2**31 - 1), "--files", ",".join(files)]
     with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
-            [*command, *arguments], cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
-        )
-        assert process.stdout is not None
-        with process:
+        with supervised([*command, *arguments], KILL, cwd=directory, stdout=subprocess.PIPE, stderr=errors) as process:
+            assert process.stdout is not None
             entries, counts, complaints = _read_output(process.stdout)
+            process.wait()
         errors.seek(0)
         complaints += [line for line in map(_text, errors) if line and not _is_noise(line)]
     complaints = list(without_traces_of_compaction(complaints))

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from tidelog import NewTopic, Producer, TopicPartition
 from tools.bench.environment import BenchEnvironment, Benchmark, ClusterUnderTest, wait_for
 from tools.bench.results import Figure, NotMeasured
+from tools.supervised_process import KILL, supervised
 
 _WARM_UP = 300
 _RECORDS = 1_500
@@ -72,15 +73,12 @@ def _beside_a_stopped_consumer(cluster: ClusterUnderTest) -> tuple[float, float]
     command = [sys.executable, "-P", "-c", _READER, cluster.bootstrap_servers, large.topic]
     with _Probe(cluster, probed) as probe:
         before = probe.p99()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
-            try:
-                assert reader.stdout is not None
-                if not reader.stdout.readline():
-                    raise NotMeasured("the consumer ended before it was stopped")
-                reader.send_signal(signal.SIGSTOP)
-                beside = probe.p99()
-            finally:
-                reader.kill()
+        with supervised(command, KILL, stdout=subprocess.PIPE, stderr=None) as reader:
+            assert reader.stdout is not None
+            if not reader.stdout.readline():
+                raise NotMeasured("the consumer ended before it was stopped")
+            reader.send_signal(signal.SIGSTOP)
+            beside = probe.p99()
         return statistics.mean((before, probe.p99())), beside
 
 

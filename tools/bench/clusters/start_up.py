@@ -8,8 +8,9 @@ import time
 
 from tidelog import Admin, NewTopic, Producer
 from tidelog.local.state import load_state
+from tools.bench.command_output import output_of
 from tools.bench.environment import MIN_IN_SYNC, REPLICAS, BenchEnvironment, Benchmark, command
-from tools.bench.results import Figure, NotMeasured
+from tools.bench.results import Figure
 
 _READY = Figure("start-up.ready", "`tidelog up --detach` in a fresh directory returns after", "s")
 _FIRST = Figure(
@@ -28,10 +29,8 @@ def measure(env: BenchEnvironment) -> dict[str, float]:
         cluster = [command("tidelog"), "up", "--detach", "--data-dir", str(data)]
         started = time.monotonic()
         try:
-            ended = subprocess.run(cluster, env=environment, capture_output=True, text=True, check=False)
+            output_of(cluster, "tidelog up", environment=environment)
             ready = time.monotonic() - started
-            if ended.returncode:
-                raise NotMeasured(f"tidelog up: {(ended.stderr.strip().splitlines() or ['no message'])[-1]}")
             state = load_state(data)
             assert state is not None
             with Admin(state.bootstrap_servers) as admin, Producer(state.bootstrap_servers) as producer:

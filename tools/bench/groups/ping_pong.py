@@ -17,6 +17,7 @@ import zmq
 from tidelog.model import Buffer
 from tidelog.protocol.native.sockets import descriptor_of, has_input, open_socket, receive_message, send_message
 from tools.bench.results import NotMeasured
+from tools.supervised_process import KILL, supervised
 
 _MESSAGE = bytes(60)
 _WARM_UP = 500
@@ -25,18 +26,13 @@ _TIMEOUT_S = 30
 
 def ping_pong(count: int) -> list[float]:
     """Return the milliseconds of each of `count` sequential round trips."""
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdin is not None and other.stdout is not None
-        try:
-            port = other.stdout.readline().strip()
-            if not port:
-                raise NotMeasured("the other process did not come up")
-            return uvloop.run(asyncio.wait_for(_ask(f"tcp://127.0.0.1:{port}", count), _TIMEOUT_S))
-        finally:
-            other.stdin.close()
-            other.wait(_TIMEOUT_S)
+    command = [sys.executable, "-P", "-m", __name__]
+    with supervised(command, KILL, stdout=subprocess.PIPE, stderr=None) as other:
+        assert other.stdout is not None
+        port = other.stdout.readline().decode().strip()
+        if not port:
+            raise NotMeasured("the other process did not come up")
+        return uvloop.run(asyncio.wait_for(_ask(f"tcp://127.0.0.1:{port}", count), _TIMEOUT_S))
 
 
 async def _ask(address: str, count: int) -> list[float]:
@@ -58,19 +54,10 @@ async def _ask(address: str, count: int) -> list[float]:
 
 
 async def _answer() -> None:
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
+    """Send each message back, until this process is killed."""
     echo = _EchoSocket(open_socket(zmq.ROUTER), lambda message: echo.send(message))
     print(echo.socket.bind_to_random_port("tcp://127.0.0.1"), flush=True)
-
-    def end() -> None:
-        if not ended.done():
-            ended.set_result(None)
-
-    loop.add_reader(sys.stdin.fileno(), end)
-    await ended
-    loop.remove_reader(sys.stdin.fileno())
-    echo.close()
+    await asyncio.Event().wait()
 
 
 class _EchoSocket:

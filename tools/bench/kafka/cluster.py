@@ -10,14 +10,14 @@ import gc
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tools.bench.command_output import output_of
 from tools.bench.environment import BenchEnvironment, wait_for
 from tools.bench.kafka.groups import LOAD, LOAD_HEAP, KafkaGroups
 from tools.bench.results import Figure, NotMeasured
@@ -126,7 +126,8 @@ class Kafka:
 
     def _cluster(self, *what: str) -> str:
         command, *rest = what
-        return _output([sys.executable, self._scripts / "kafka-cluster", command, self._directory, *rest], _START_S)
+        arguments: list[str | Path] = [sys.executable, self._scripts / "kafka-cluster", command, self._directory, *rest]
+        return output_of(arguments, f"kafka-cluster {command}", timeout_s=_START_S)
 
     def _script(self, script: str, *arguments: str, name: str = "") -> dict[str, float]:
         """Return the numbers that a script prints, one JSON object a line, as NAME:FIELD.
@@ -134,7 +135,8 @@ class Kafka:
         If a figure is printed twice, the later value counts.
         """
         values: dict[str, float] = {}
-        for line in _output([sys.executable, self._scripts / script, *arguments], _MEASURE_S).splitlines():
+        command: list[str | Path] = [sys.executable, self._scripts / script, *arguments]
+        for line in output_of(command, f"{script} {arguments[0]}", timeout_s=_MEASURE_S).splitlines():
             reported = json.loads(line)
             what = name or reported["name"]
             values |= {f"{what}:{field}": float(value) for field, value in reported.items() if _is_number(value)}
@@ -176,15 +178,3 @@ def _first_acknowledgement(addresses: str) -> None:
     producer.produce(topic, os.urandom(100))
     if producer.flush(60):
         raise NotMeasured("Kafka acknowledged nothing within 60 s")
-
-
-def _output(command: Iterable[str | Path], timeout_s: int) -> str:
-    arguments = [str(each) for each in command]
-    try:
-        ended = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        raise NotMeasured(f"{Path(arguments[1]).name} took longer than {timeout_s} s") from None
-    if ended.returncode:
-        words = (ended.stderr.strip().splitlines() or ["no message"])[-1]
-        raise NotMeasured(f"{Path(arguments[1]).name} {arguments[2]}: {words}")
-    return ended.stdout

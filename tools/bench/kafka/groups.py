@@ -7,7 +7,6 @@ the coordinator writes when the last member has joined. The time of a load is wh
 from __future__ import annotations
 
 import re
-import subprocess
 import threading
 import time
 import uuid
@@ -20,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tools.bench.command_output import output_of
 from tools.bench.environment import wait_for
 from tools.bench.groups import commits, offsets_load, rebalance
-from tools.bench.results import NotMeasured
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition
@@ -178,11 +177,7 @@ class KafkaGroups:
         command += ["--bootstrap-server", self._addresses, "--alter", "--add-config", "root=INFO"]
         for number in range(1, len(self._addresses.split(",")) + 1):
             asked = [*command, "--entity-type", "broker-loggers", "--entity-name", str(number)]
-            done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
-            if done.returncode:
-                raise NotMeasured(
-                    f"Kafka's logging could not be changed: {(done.stderr or done.stdout).strip()[-200:]}"
-                )
+            output_of(asked, "Kafka's logging could not be changed", timeout_s=60)
 
     def _logged(self, words: re.Pattern[str]) -> Iterator[str]:
         """Yield the group of `words` in each line of the brokers' logs that matches."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from tidelog import Producer, TopicPartition
+from tools.bench.command_output import output_of
 from tools.bench.environment import BenchEnvironment, Benchmark, ClusterUnderTest
 from tools.bench.records.load import FLUSH_S
 from tools.bench.records.reading import read_records
@@ -86,11 +86,8 @@ def _run(
     arguments = [*_COMMAND, name, tps[0].topic, *rest, "--bootstrap-servers", cluster.bootstrap_servers]
     with (output or Path("/dev/null")).open("wb") as target:
         started = time.perf_counter()
-        ended = subprocess.run(arguments, stdout=target, stderr=subprocess.PIPE, text=True, timeout=_END_S, check=False)
-        took_s = time.perf_counter() - started
-    if ended.returncode:
-        raise NotMeasured(f"tidelog {name}: {(ended.stderr.strip().splitlines() or ['no message'])[-1]}")
-    return took_s
+        output_of(arguments, f"tidelog {name}", timeout_s=_END_S, stdout=target)
+        return time.perf_counter() - started
 
 
 BENCHMARK = Benchmark(

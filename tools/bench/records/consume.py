@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 
 from tidelog import Consumer
+from tools.bench.command_output import last_line
 from tools.bench.environment import BenchEnvironment, Benchmark, ClusterUnderTest
 from tools.bench.records.load import in_words
 from tools.bench.records.reading import Read, read_columns, read_records
 from tools.bench.records.ready_made import BatchLoad
 from tools.bench.results import Figure, NotMeasured
+from tools.supervised_process import KILL, supervised
 
 _PARTITIONS = 6
 _WRITER_END_S = 180.0
@@ -56,19 +58,16 @@ def _while_producing(cluster: ClusterUnderTest, size: int, seconds: float) -> fl
     with Consumer(servers, client_id="bench", auto_offset_reset="earliest") as consumer:
         consumer.assign(tps)
         consumer.poll()
-        with subprocess.Popen(writer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            try:
-                read = _follow(consumer, process)
-                output, complaint = process.communicate(timeout=_WRITER_END_S)
-            finally:
-                process.kill()
+        with supervised(writer, KILL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            read = _follow(consumer, process)
+            output, errors = process.communicate(timeout=_WRITER_END_S)
     if process.returncode:
-        raise NotMeasured(f"the writer: {(complaint.strip().splitlines() or ['no message'])[-1]}")
+        raise NotMeasured(f"the writer: {last_line(errors.decode())}")
     _check_complete(read, int(output), size)
     return read.megabytes_per_s
 
 
-def _follow(consumer: Consumer, writer: subprocess.Popen[str]) -> Read:
+def _follow(consumer: Consumer, writer: subprocess.Popen[bytes]) -> Read:
     """Read until the writer has ended and no record comes any more."""
     records = size_bytes = 0
     first = last = time.perf_counter()

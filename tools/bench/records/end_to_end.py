@@ -11,6 +11,7 @@ import time
 from tidelog import Consumer, Producer, TopicPartition
 from tools.bench.environment import BenchEnvironment, Benchmark
 from tools.bench.results import Figure, NotMeasured
+from tools.supervised_process import KILL, supervised
 
 _WARM_UP = 400
 _RECORDS = 2_000
@@ -29,21 +30,18 @@ def measure(env: BenchEnvironment) -> dict[str, float]:
     reader = [sys.executable, "-P", "-m", "tools.bench.records.end_to_end", cluster.bootstrap_servers, tp.topic]
     with (
         Producer(cluster.bootstrap_servers, client_id="bench") as producer,
-        subprocess.Popen(reader, stdout=subprocess.PIPE, text=True) as process,
+        supervised(reader, KILL, stdout=subprocess.PIPE, stderr=None) as process,
     ):
-        try:
-            assert process.stdout is not None
-            process.stdout.readline()
-            for number in range(_WARM_UP + _RECORDS):
-                padding = os.urandom(100 - _SENT.size)
-                producer.send(tp.topic, _SENT.pack(time.perf_counter()) + padding, partition=tp.partition)
-                arrival = process.stdout.readline()
-                if not arrival:
-                    raise NotMeasured(f"the consumer ended after {number} records")
-                if number >= _WARM_UP:
-                    took.append(float(arrival))
-        finally:
-            process.kill()
+        assert process.stdout is not None
+        process.stdout.readline()
+        for number in range(_WARM_UP + _RECORDS):
+            padding = os.urandom(100 - _SENT.size)
+            producer.send(tp.topic, _SENT.pack(time.perf_counter()) + padding, partition=tp.partition)
+            arrival = process.stdout.readline()
+            if not arrival:
+                raise NotMeasured(f"the consumer ended after {number} records")
+            if number >= _WARM_UP:
+                took.append(float(arrival))
     took.sort()
     return {_P50.key: took[len(took) // 2], _P99.key: took[len(took) * 99 // 100]}
 

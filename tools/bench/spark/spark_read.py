@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
+from tools.bench.command_output import output_of
 from tools.bench.environment import BenchEnvironment, Benchmark
 from tools.bench.records.load import topic_of
 from tools.bench.results import Figure, NotMeasured
@@ -32,10 +32,7 @@ def measure(env: BenchEnvironment) -> dict[str, float]:
             topic,
             str(directory),
         ]
-        ended = subprocess.run(job, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
-    if ended.returncode:
-        raise NotMeasured(f"Spark: {(ended.stderr.strip().splitlines() or ['no message'])[-1]}")
-    output = json.loads(ended.stdout.splitlines()[-1])
+        output = json.loads(output_of(job, "Spark", timeout_s=_TIMEOUT_S).splitlines()[-1])
     if output["rows"] != _ROWS:
         raise NotMeasured(f"Spark read {output['rows']} of {_ROWS} rows")
     cold, *_, warm = output["seconds"]

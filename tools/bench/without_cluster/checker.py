@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+from tools.bench.command_output import output_of
 from tools.bench.environment import BenchEnvironment, Benchmark
-from tools.bench.results import Figure, NotMeasured
+from tools.bench.results import Figure
 from tools.bench.without_cluster.checker_run import write_run
 from verify.checker.run_directory import RunDirectory
 
@@ -46,10 +46,7 @@ def _read(directory: Path) -> float:
 
 def _in_own_process(what: str, directory: Path) -> str:
     command = [sys.executable, "-P", "-m", "tools.bench.without_cluster.checker", what, str(directory)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    if done.returncode:
-        raise NotMeasured(f"{what}: {done.stderr.strip().rsplit(chr(10), 1)[-1]}")
-    return done.stdout
+    return output_of(command, what, timeout_s=600)
 
 
 def _check(directory: Path) -> None:
