@@ -2,12 +2,13 @@
 
 Such work is a generator. The code between two yields takes a few ms at most. The generator yields in two cases:
 
-A  a call that may take long. The driver makes the call, if need be on another thread, and sends its outcome back.
-B  `PAUSE`: the work has taken a few ms, so the driver lets other requests run first.
+A  a call that may take long. The driver makes the call, on another thread if necessary, and sends the outcome back.
+B  `PAUSE`: the work has taken a few ms, so the driver lets other requests run before the work continues.
 
-The generator keeps its position and what it has found so far, so that nothing is done twice. What it reads may change
-while it waits; `steps_while` then ends it, and its caller starts it again. `run_steps` is the driver for callers that
-may block. An event loop has `node.runtime.step_runner`.
+The generator keeps its position and its best answer so far, so that no part of the work is repeated. Its data may
+change while it waits. `steps_until_change` then ends the work, and the caller starts it again.
+
+`run_steps` is the driver for callers that may block. The driver for an event loop is `node.runtime.step_runner`.
 """
 
 from __future__ import annotations
@@ -80,16 +81,17 @@ def run_steps(steps: Steps[T]) -> T:
     return work.result
 
 
-def steps_while(steps: Steps[T], is_unchanged: Callable[[], bool]) -> Steps[SteppedWork[T]]:
-    """Yield the steps of other work. End that work early if `is_unchanged` returns False, or raises, after a step.
+def steps_until_change(steps: Steps[T], version: Callable[[], object]) -> Steps[SteppedWork[T]]:
+    """Yield the steps of other work. End that work early if `version()` differs, or raises an error, after a step.
 
     Return the other work, which is `finished` unless it was ended early.
     """
     work = SteppedWork(steps)
     work.resume()
+    begun_with = None if work.finished else version()
     while not work.finished:
         outcome = yield work.step
-        if not is_unchanged():
+        if version() != begun_with:
             break
         work.resume(outcome)
     return work

@@ -27,7 +27,7 @@ from storage.segments import segment_swap
 from storage.segments.log_segments import Segments
 from storage.segments.segment import Segment
 from storage.segments.timestamp_search import TimestampOffset
-from storage.steps import Steps, run_steps, steps_while
+from storage.steps import Steps, run_steps, steps_until_change
 from tidelog.errors import BrokerError, CorruptMessageError, OffsetOutOfRangeError, StorageError
 from tidelog.model import Buffer
 from tidelog.records import read_header
@@ -369,20 +369,14 @@ class Log:
         """
         while True:
             self._raise_if_failed()
-            work = yield from steps_while(
-                begin(self.log_start_offset, min(upper_bound, self.log_end_offset)),  # C
-                partial(self._has_version, self._version),
-            )
+            steps = begin(self.log_start_offset, min(upper_bound, self.log_end_offset))  # C
+            work = yield from steps_until_change(steps, self._version)  # A
             if work.finished and (work.result is None or work.result.offset >= self.log_start_offset):
-                return self._confirmed(work.result)
+                return self._confirmed(work.result)  # B
 
-    @property
     def _version(self) -> tuple[object, ...]:
         """Return a value that differs once segments are truncated, deleted or replaced, or once the log has failed."""
         return self.truncation_count, self._names, self._failure
-
-    def _has_version(self, version: tuple[object, ...]) -> bool:
-        return self._version == version
 
     def _confirmed(self, found: TimestampOffset | None) -> TimestampOffset | None:
         """Check the batch's epoch against the epoch cache, because no CRC covers the epoch. CorruptMessageError."""

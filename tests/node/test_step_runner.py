@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from node.runtime.step_runner import StepRunner
-from storage.steps import PAUSE, SteppedWork, Steps, run_steps, steps_while
+from storage.steps import PAUSE, SteppedWork, Steps, run_steps, steps_until_change
 from tests.virtual_time import on_virtual_time
 from tidelog.errors import RequestTimedOutError
 
@@ -107,8 +107,8 @@ async def test_work_ends_at_its_deadline(late_at: int) -> None:
 
 def test_steps_end_early_once_something_has_changed() -> None:
     done: list[str] = []
-    answers = iter([True, False])
-    work = run_steps(steps_while(pausing("a", done), lambda: next(answers)))
+    versions = iter([1, 1, 2])
+    work = run_steps(steps_until_change(pausing("a", done), lambda: next(versions)))
     assert not work.finished and done == ["a0", "a1"]
-    work = run_steps(steps_while(pausing("b", done), lambda: True))
+    work = run_steps(steps_until_change(pausing("b", done), lambda: 1))
     assert work.finished and work.result == "b"

@@ -16,7 +16,7 @@ from node.net.server import RequestContext
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.step_runner import StepRunner
 from storage.segments.timestamp_search import TimestampOffset
-from storage.steps import SteppedWork, Steps, steps_while
+from storage.steps import SteppedWork, Steps, steps_until_change
 from tidelog.errors import (
     BrokerError,
     InvalidRequestError,
@@ -82,7 +82,7 @@ class OffsetLookUps:
         look_ups = []
         for number, part in enumerate(request.partitions):
             twice = bool(counts) and counts[part.topic, part.partition] > 1
-            look_up = SteppedWork(self._answer(request.replica_id, part, named_twice=twice))
+            look_up = SteppedWork(self._answer_partition(request.replica_id, part, named_twice=twice))
             if number < AT_ONCE:
                 look_up.resume()
             look_ups.append(look_up)
@@ -93,13 +93,10 @@ class OffsetLookUps:
     async def _finish(
         self, look_ups: list[SteppedWork[ListOffsetsPartitionResponse]], context: RequestContext
     ) -> ListOffsetsResponse:
-        def raise_if_late() -> None:
-            if 0 <= context.deadline_ms < self._replicas.clock.monotonic_ms():
-                raise RequestTimedOutError("timed out waiting for earlier look-ups")
-
         if self._waiting >= MAX_LONG_LOOK_UPS:
             raise RequestTimedOutError(f"{self._waiting} look-ups are waiting already; retry later")
         self._waiting += 1
+        raise_if_late = partial(self._raise_if_late, context.deadline_ms)
         try:
             answers = []
             for number, look_up in enumerate(look_ups):
@@ -110,9 +107,13 @@ class OffsetLookUps:
         finally:
             self._waiting -= 1
 
+    def _raise_if_late(self, deadline_ms: int) -> None:
+        if 0 <= deadline_ms < self._replicas.clock.monotonic_ms():
+            raise RequestTimedOutError("timed out waiting for earlier look-ups")
+
     # --- one partition ---------------------------------------------------------------------------------------
 
-    def _answer(
+    def _answer_partition(
         self, replica_id: int, part: ListOffsetsPartition, *, named_twice: bool
     ) -> Steps[ListOffsetsPartitionResponse]:
         """Return the answer for one partition, or its error."""
@@ -120,35 +121,33 @@ class OffsetLookUps:
         try:
             if named_twice:
                 raise InvalidRequestError(f"{tp} is named twice")
-            return (yield from self._look_up(replica_id, part))
+            return (yield from self._look_up(replica_id, tp, part))
         except UnreadableRecordsError as error:
             log.error("%s: a look-up by time found unreadable records: %s", tp, error)
             return ListOffsetsPartitionResponse(*tp, self._replicas.code_of(error, tp), offset=error.offset)
         except BrokerError as error:
             return ListOffsetsPartitionResponse(*tp, self._replicas.code_of(error, tp))
 
-    def _look_up(self, replica_id: int, part: ListOffsetsPartition) -> Steps[ListOffsetsPartitionResponse]:
-        """Return the answer of the replica that may answer. If another one replaces it meanwhile, ask that one."""
+    def _look_up(
+        self, replica_id: int, tp: TopicPartition, part: ListOffsetsPartition
+    ) -> Steps[ListOffsetsPartitionResponse]:
+        """Return the answer of the replica that may answer. Start again if another one replaces it between two steps.
+
+        The answer holds for the bounds at the start, because all records below them stay committed. Each step is
+        followed by the checks of a new request, because the replica may not lead any more.
+        """
+        find_bounds = partial(find_read_bounds, self._replicas, replica_id, tp, part.current_leader_epoch)
         while True:
-            bounds = self._bounds(replica_id, part)
+            bounds = find_bounds()
             if part.timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
                 return _position(bounds, part)
-            still_serves = partial(self._still_serves, bounds, replica_id, part)
-            work = yield from steps_while(_search(bounds, part.timestamp), still_serves)
-            if work.finished:
+            search = yield from steps_until_change(_search(bounds, part.timestamp), lambda: find_bounds().replica)
+            if search.finished:
                 break
-        if (found := work.result) is not None:
+        if (found := search.result) is not None:
             return _answer(part, found.timestamp, found.offset, found.leader_epoch)
         bounds.require_known_end()
         return _answer(part, NO_TIMESTAMP, -1, None)
-
-    def _bounds(self, replica_id: int, part: ListOffsetsPartition) -> ReadBounds:
-        tp = TopicPartition(part.topic, part.partition)
-        return find_read_bounds(self._replicas, replica_id, tp, part.current_leader_epoch)
-
-    def _still_serves(self, bounds: ReadBounds, replica_id: int, part: ListOffsetsPartition) -> bool:
-        """Return whether the look-up may go on in the same replica. Raise a BrokerError if no replica may answer."""
-        return self._bounds(replica_id, part).replica is bounds.replica
 
 
 def _position(bounds: ReadBounds, part: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
