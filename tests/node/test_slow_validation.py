@@ -159,7 +159,6 @@ async def test_topic_recreated_during_validation_gets_no_old_batch() -> None:
 @on_virtual_time
 async def test_batch_is_validated_again_if_settings_change_meanwhile() -> None:
     async with await of_compacted_topics() as cluster:
-        cluster.leader.replica().configure(LogConfig.from_topic_configs({"message.timestamp.before.max.ms": "1"}))
         sent = begin(cluster.leader, (TP, long()))
         assert sent is not None and not sent.done()
         cluster.leader.replica().configure(LogConfig.from_topic_configs({"max.message.bytes": "100"}))

@@ -17,11 +17,10 @@ from node.replication.replica_manager import ReplicaManager
 from node.runtime.deferred_response import DeferredResponse
 from node.runtime.keyed_queue import KeyedQueue
 from node.runtime.step_runner import StepRunner
-from storage.configs.log_config import LogConfig
-from storage.log.batch_validation import ValidatedBatch, validation_steps
+from storage.log.batch_validation import validation_steps
 from storage.steps import SteppedWork, Steps
 from tidelog.errors import BrokerError, InvalidRequiredAcksError, RequestTimedOutError
-from tidelog.model import Buffer, TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.protocol.messages import (
     ProducePartition,
     ProducePartitionResponse,
@@ -116,15 +115,16 @@ class Produces:
             replica = self._appends.leader_or_raise(self._replicas.get_or_raise(tp), acks)
             while True:
                 config = replica.log.config
-                validated = yield from _validated_or_refusal(part.records, config, self._replicas.clock.now_ms())
+                try:
+                    validated = yield from validation_steps(part.records, config, self._replicas.clock.now_ms())
+                except BrokerError as refusal:
+                    self._appends.leader_or_raise(replica, acks)
+                    return self._appends.repeated(replica, part.records, refusal)
                 # The batch goes to this replica object only. The topic may have been deleted and created again
                 # meanwhile, with other settings.
-                replica = self._appends.leader_or_raise(replica, acks)
+                self._appends.leader_or_raise(replica, acks)
                 if replica.log.config is config:
-                    break
-            if isinstance(validated, BrokerError):
-                return self._appends.repeated(replica, part.records, validated)
-            return self._appends.append(replica, validated)
+                    return self._appends.append(replica, validated)
         except BrokerError as error:
             return self._appends.refusal(tp, error)
 
@@ -144,10 +144,3 @@ class Produces:
         answer = self._acknowledge(outcomes, acks, due_ms)
         assert answer is not None
         return answer if isinstance(answer, Response) else await answer
-
-
-def _validated_or_refusal(batch: Buffer, config: LogConfig, now_ms: int) -> Steps[ValidatedBatch | BrokerError]:
-    try:
-        return (yield from validation_steps(batch, config, now_ms))
-    except BrokerError as refusal:
-        return refusal
