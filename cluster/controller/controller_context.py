@@ -136,7 +136,7 @@ class ControllerContext:
             default,
             allows_unclean=default.allows_unclean if unclean is None else unclean.lower() == "true",
             # Another tool may have written a value that no broker accepts.
-            min_insync_replicas=int(least) if least is not None and least.isdigit() else default.min_insync_replicas,
+            min_insync_replicas=int(least) if least is not None and least.isdecimal() else default.min_insync_replicas,
         )
 
     # --- queries -------------------------------------------------------------------------------------
@@ -168,9 +168,9 @@ class ControllerContext:
         tps = list(tps)
         for broker_id in broker_ids:
             hosted = self.hosted.get(broker_id, set())
-            mine = [tp for tp in tps if tp in hosted and broker_id in self.partitions[tp].replicas]
+            mine = self.messages(tp for tp in tps if tp in hosted and broker_id in self.partitions[tp].replicas)
             if mine:
-                effects.append(SendLeaderAndIsr(broker_id, self.messages(mine)))
+                effects.append(SendLeaderAndIsr(broker_id, mine))
         return effects
 
     def stop_replicas(

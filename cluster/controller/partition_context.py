@@ -204,22 +204,20 @@ class PartitionContext:
                     liveness_wait=None,
                     evict_shutting_down=False,
                 )
-        passed = self
-        if self.liveness_wait is not None or self.evict_shutting_down:
-            passed = replace(self, liveness_wait=None, evict_shutting_down=False)
-        match decision:
             case Ask(Question.LOG_ENDS, asked):
                 query = self.log_end_query or LogEndQuery()
-                return replace(passed, log_end_query=query.with_request(asked, liveness_epoch))
+                return replace(self, log_end_query=query.with_request(asked, liveness_epoch))
             case Ask(Question.OLD_LEADER) if self.known is not None:
-                return replace(passed, handoff=LeaderHandoff(self.known.state.leader_epoch, liveness_epoch))
+                return replace(self, handoff=LeaderHandoff(self.known.state.leader_epoch, liveness_epoch))
             case Ask(Question.REMAINING_MEMBERS, asked) if self.reassignment is not None:
-                return replace(passed, reassignment=self.reassignment.with_request(asked, liveness_epoch))
+                return replace(self, reassignment=self.reassignment.with_request(asked, liveness_epoch))
             case ConfirmRemoval() if self.reassignment is not None:
-                return replace(passed, reassignment=self.reassignment.with_confirmation())
+                return replace(self, reassignment=self.reassignment.with_confirmation())
             case EndRequest():
-                return replace(passed, requested_election=None)
-        return passed
+                return replace(self, requested_election=None)
+        if self.liveness_wait is None and not self.evict_shutting_down:
+            return self
+        return replace(self, liveness_wait=None, evict_shutting_down=False)
 
     def _reassignment_after(self, why: Reason) -> ReassignmentProgress | None:
         """Return the progress of a reassignment when a state is written for this reason.
@@ -242,7 +240,8 @@ class PartitionContext:
         if move is not None and (before is None or state.leader_epoch > before.state.leader_epoch):
             move = move.with_new_epoch()
         leads_alone = write.why in (Reason.UNCLEAN_ELECTION, Reason.RECOVERY)
-        unclean = write.why is Reason.UNCLEAN_ELECTION
+        unclean_epoch = state.leader_epoch if write.why is Reason.UNCLEAN_ELECTION else self.unclean_epoch
+        leads_uncleanly = state.leader_epoch == unclean_epoch
         return replace(
             self,
             in_flight=None,
@@ -250,9 +249,9 @@ class PartitionContext:
             known=_later(VersionedState(state, partition_epoch), self.read_meanwhile),
             reassignment=move,
             suspects=None if leads_alone else self.suspects,
-            unclean_epoch=state.leader_epoch if unclean else self.unclean_epoch,
+            unclean_epoch=unclean_epoch,
             # A leader of an unclean election leads despite its loss.
-            with_loss=self.with_loss - {state.leader} if unclean else self.with_loss,
+            with_loss=self.with_loss - {state.leader} if leads_uncleanly else self.with_loss,
         )
 
     def refused(self, actual: VersionedState | None) -> PartitionContext:
@@ -260,7 +259,15 @@ class PartitionContext:
         move = self.reassignment.without_removal_in_flight() if self.reassignment else None
         if actual is None:
             # The state of an existing topic has vanished. A new state of epoch 0 could not fence old leaders.
-            return replace(self, in_flight=None, read_meanwhile=None, known=None, liveness_wait=None, reassignment=move)
+            return replace(
+                self,
+                in_flight=None,
+                read_meanwhile=None,
+                known=None,
+                liveness_wait=None,
+                evict_shutting_down=False,
+                reassignment=move,
+            )
         known = _later(actual, self.read_meanwhile)
         return replace(self, in_flight=None, read_meanwhile=None, known=known, reassignment=move)
 

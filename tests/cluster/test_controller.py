@@ -244,6 +244,17 @@ def test_a_vanished_state_is_not_made_up_again() -> None:
     assert TP not in cluster.states
 
 
+def test_changed_settings_make_up_no_vanished_state() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2), (2, 1))
+    cluster.settle()
+    cluster.die(1)
+    del cluster.states[TP]
+    cluster.settle()
+    cluster.play(cluster.controller.configs_changed({"t": {"retention.ms": "5"}}))
+    assert cluster.waiting == []
+
+
 def test_vanished_state_ends_the_wait_for_liveness() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))
@@ -465,6 +476,23 @@ def test_a_leader_that_says_that_it_was_away_leads_in_a_new_epoch() -> None:
     )
     cluster.play(cluster.controller.leadership_ended(1, {TP: 0}))
     assert cluster.waiting == [], "said late, it says nothing"
+
+
+def test_partition_without_a_state_is_sent_to_no_replica() -> None:
+    cluster = Cluster(1)
+    cluster.create("t", (2, 3))
+    cluster.come(broker(2))
+    cluster.news()
+    assert cluster.controller.log_directory_failed({2}) == []
+    cluster.settle()
+    assert cluster.news() == ["tell 2: t-0 leader=2 isr=2"]
+
+
+@pytest.mark.parametrize(("written", "read"), [("3", 3), ("\N{SUPERSCRIPT TWO}", 1), ("two", 1), ("-1", 1)])
+def test_unreadable_min_insync_replicas_counts_as_the_default(written: str, read: int) -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1,), **{"min.insync.replicas": written})
+    assert cluster.context.partitions[TP].policy.min_insync_replicas == read
 
 
 def test_a_failed_disk_loses_what_it_led_and_its_places_and_gets_them_back() -> None:
