@@ -1,0 +1,98 @@
+"""Encode and decode the messages of Kafka's protocol.
+
+The code for a message in a version is compiled at its first use, which takes about a millisecond. For any bytes of a
+peer, decoding returns a complete, well-typed message or raises ProtocolError. Memory is allocated only for bytes that
+have arrived, but an array of small structures takes up to a hundred times its bytes, so the caller bounds a message's
+size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from tidelog.errors import ProtocolError, UnsupportedVersionError
+from tidelog.model import Buffer
+from tidelog.protocol.kafka.decoder import MALFORMED, Decoder, compile_decoder
+from tidelog.protocol.kafka.encoder import UNENCODABLE, Encoder, compile_encoder
+from tidelog.protocol.kafka.schema import Message, has_records
+
+M = TypeVar("M", bound=Message)
+
+#: Compiled decoders; True with those that take a memoryview, because their message has record bytes.
+_decoders: dict[tuple[type[Message], int], tuple[Decoder, bool]] = {}
+_encoders: dict[tuple[type[Message], int], Encoder] = {}
+
+
+def decode(cls: type[M], version: int, body: Buffer) -> M:
+    """Return the message of which `body` consists; ProtocolError if the body is anything else.
+
+    Record bytes are views of the body; all other fields are copies.
+    """
+    decoder, as_view = _decoders.get((cls, version)) or _decoder(cls, version)
+    data: Any = memoryview(body) if as_view else body if type(body) is bytes else bytes(body)
+    try:
+        message, end = decoder(data, 0)
+    except MALFORMED as error:
+        raise ProtocolError(f"{cls.__name__} version {version}: {error}") from None
+    if end != len(data):
+        raise ProtocolError(f"{cls.__name__} version {version}: {len(data) - end} bytes after the end")
+    return cast(M, message)
+
+
+def encode(message: Message, version: int) -> bytes:
+    """Return the body of a message.
+
+    Raises UnsupportedVersionError if the version lacks a field that has a value, and ProtocolError if a value is too
+    large for its field.
+    """
+    parts: list[Buffer] = []
+    _encode(message, version, parts.append, parts.append)
+    return b"".join(parts)
+
+
+def encode_buffers(message: Message, version: int) -> list[Buffer]:
+    """Return the body of a message as `encode` does, in buffers of which every second one is record bytes, uncopied."""
+    buffers: list[Buffer] = []
+    parts: list[bytes] = []
+
+    def attach(records: Buffer) -> None:
+        buffers.append(b"".join(parts))
+        buffers.append(records)
+        parts.clear()
+
+    _encode(message, version, parts.append, attach)
+    buffers.append(b"".join(parts))
+    return buffers
+
+
+def _encode(message: Message, version: int, write: Callable[[bytes], None], attach: Callable[[Buffer], None]) -> None:
+    cls = type(message)
+    encoder = _encoders.get((cls, version)) or _encoder(cls, version)
+    try:
+        encoder(message, write, attach)
+    except UNENCODABLE as error:
+        raise ProtocolError(f"{cls.__name__} version {version} cannot be encoded: {error}") from None
+
+
+def is_flexible(cls: type[Message], version: int) -> bool:
+    """Return whether this version has compact lengths and tagged fields."""
+    return cls.flexible_from is not None and version >= cls.flexible_from
+
+
+def _decoder(cls: type[Message], version: int) -> tuple[Decoder, bool]:
+    _check(cls, version)
+    as_view = has_records(cls)
+    compiled = compile_decoder(cls, version, is_flexible(cls, version), as_view)
+    return _decoders.setdefault((cls, version), (compiled, as_view))
+
+
+def _encoder(cls: type[Message], version: int) -> Encoder:
+    _check(cls, version)
+    return _encoders.setdefault((cls, version), compile_encoder(cls, version, is_flexible(cls, version)))
+
+
+def _check(cls: type[Message], version: int) -> None:
+    if version not in cls.valid:
+        first, last = cls.valid
+        raise UnsupportedVersionError(f"{cls.__name__} version {version} is not one of {first}–{last}")
