@@ -1,4 +1,4 @@
-"""The errors that the controller answers for a command that failed."""
+"""The errors with which a command of a client may fail in ZooKeeper, and the errors that are answered for them."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ COMMAND_ERRORS = (BrokerError, StoreError, ControllerFenced)
 
 
 def broker_error_of(error: BrokerError | StoreError | ControllerFenced) -> BrokerError:
-    """Return the error to answer with. A failure of ZooKeeper becomes a retriable timeout."""
+    """Return a BrokerError as it is, and for every other error a RequestTimedOutError, which clients retry."""
     return error if isinstance(error, BrokerError) else RequestTimedOutError(f"ZooKeeper: {error}")

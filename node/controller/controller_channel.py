@@ -46,14 +46,14 @@ class ChannelOwner(Protocol):
 
     @property
     def liveness_epoch(self) -> int:
-        """Return the current liveness epoch; the channel keeps it with each request that it sends."""
+        """Return the current liveness epoch, which the channel reads when it sends a request."""
         ...
 
     def build(self, batch: Batch) -> Request:
-        """Return the request for a batch, with the current brokers and topics."""
+        """Return the request that carries a batch, with the live brokers and topics that the controller knows now."""
 
     def on_answer(self, broker: BrokerRegistration, batch: Batch, response: Response, asked: int) -> None:
-        """Handle a response to a request that was sent in liveness epoch `asked`.
+        """Handle a response without a top-level error code to a request that was sent in liveness epoch `asked`.
 
         `asked` is NEVER if the response took so long that it does not prove that the broker is alive.
         """
@@ -72,7 +72,7 @@ class ChannelOwner(Protocol):
 
 
 class ControllerChannel:
-    """Keeps a connection open as long as the registration exists, and sends the outbox over it.
+    """Keeps a connection to the broker open from its construction until `close`, and sends the outbox over it.
 
     A closed connection also reveals at once that the broker has died. Every request carries the broker epoch of the
     registration, so that a later process of the same broker refuses it.
@@ -88,7 +88,10 @@ class ControllerChannel:
         self._task.add_done_callback(self._on_done)
 
     def enqueue(self, message: ControllerMessage) -> None:
-        """Put the message into the outbox; it is sent again until the broker has answered it."""
+        """Put the message into the outbox.
+
+        The channel sends the message until the broker has accepted it, or until a newer message replaces it.
+        """
         match message:
             case SendLeaderAndIsr(_, states):
                 self.outbox.put_states(states)
@@ -101,7 +104,7 @@ class ControllerChannel:
         self._wake.set()
 
     def close(self) -> None:
-        """Close the channel, and drop the request in flight and the outbox."""
+        """Close the connection and drop the messages without an answer; return at once."""
         self._task.cancel()
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
@@ -137,7 +140,10 @@ class ControllerChannel:
             await asyncio.sleep(backoff.next_ms() / 1000)
 
     async def _serve(self, connection: Connection) -> None:
-        """Send the outbox over the connection, and return when the connection can no longer be used."""
+        """Send the outbox over the connection, one request at a time, and pass the answers to the owner.
+
+        Return when the connection is closed, or when the broker refuses this controller's epoch or the registration.
+        """
         loop = asyncio.get_running_loop()
         while not connection.closed:
             self._wake.clear()

@@ -24,7 +24,10 @@ class KnownController(Protocol):
 
 
 class ControllerClient:
-    """Sends requests to the controller. Each request opens its own connection, because such requests are rare."""
+    """Sends requests of this broker to the controller.
+
+    Each request to another broker opens a connection of its own, because such requests are rare.
+    """
 
     def __init__(self, identity: Identity, metadata: MetadataCache, known_controller: KnownController) -> None:
         self._identity = identity
@@ -32,9 +35,11 @@ class ControllerClient:
         self._known_controller = known_controller
 
     async def ask(self, request: Req, here: Callable[[Req], Awaitable[Res]], timeout_ms: int) -> Res:
-        """Return the controller's response; call `here` for it if this broker is the controller.
+        """Return the controller's response, or that of `here(request)` if this broker is the controller.
 
-        Raise BrokerNotAvailableError if no controller is known, else DisconnectedError, TimeoutError or BrokerError.
+        Another broker gets `timeout_ms` for its answer, from the time when the connection is open. Raise
+        BrokerNotAvailableError if the controller is not known, or is not among the live brokers. Also raise the errors
+        of `here`, or DisconnectedError, TimeoutError and the BrokerError with which the other broker refuses.
         """
         if self._known_controller.is_controller:
             return await here(request)

@@ -55,6 +55,9 @@ class ControllerElector:
     """Runs for controller, and owns the `ControllerTerm` while this broker is the controller.
 
     Call `start` once the broker is registered and answers at its replication endpoint.
+
+    topics, partitions   the commands of clients, refused with NOT_CONTROLLER while this broker is not the controller
+    known_epoch          returns the latest controller epoch that this broker has seen in requests; −1: none
     """
 
     def __init__(
@@ -98,7 +101,11 @@ class ControllerElector:
         self._task = asyncio.create_task(self._run(), name="controller-elector")
 
     async def stop(self) -> None:
-        """Stop, and resign if this broker is the controller, so that the next election can start at once."""
+        """Stop running for controller, and end the term if there is one.
+
+        Then remove `/controller` if it belongs to this session, so that the next election can start at once. An
+        unreachable ZooKeeper is not waited for, and its errors are only logged.
+        """
         self._unsubscribe()
         if self._task is not None:
             self._task.cancel()
@@ -117,25 +124,27 @@ class ControllerElector:
 
     @property
     def is_controller(self) -> bool:
-        """Return whether this broker is the active controller."""
+        """Return whether this broker has won the election and its term has not ended, even while the term starts."""
         return self._term is not None and not self._term.ended
 
     @property
     def controller_id(self) -> int:
-        """Return the id of the controller as far as this broker knows; −1 if there is none."""
+        """Return the id of the controller that this broker has found in ZooKeeper last; −1 if it knows none."""
         return self._lease.controller_id
 
     @property
     def controller_epoch(self) -> int:
-        """Return the epoch of that controller."""
+        """Return the epoch of the last controller that this broker knows, also after its term; 0 before the first."""
         return self._lease.epoch
 
     # --- requests ------------------------------------------------------------------------------------
 
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
-        """Move leadership from the broker to other replicas, and answer with the partitions that it still leads.
+        """Move leadership away from a broker that shuts down, remove it from ISRs, and return what it still leads.
 
-        The answer waits until the new leaders have confirmed, `_SHUTDOWN_ANSWERS_MS` at most.
+        The answer waits up to `_SHUTDOWN_WRITES_MS` for the writes, then up to `_SHUTDOWN_ANSWERS_MS` until the new
+        leaders have confirmed. The response has only an error code if this broker is not the controller, or if the
+        request's broker epoch is not the registered one.
         """
         try:
             term = self._term_or_raise()
@@ -184,7 +193,8 @@ class ControllerElector:
     async def _run_once(self) -> None:
         """Read `/controller` once. If it is unclaimed or this broker's, run for it and serve the term to its end.
 
-        Otherwise wait until `/controller` changes, or until the controller's endpoint refuses connections.
+        Otherwise wait until `/controller` changes. If the controller's endpoint refuses connections before that,
+        replace the controller and serve the term.
         """
         self._lease_changed.clear()
         lease = await self._zk_client.read_controller(watch=True)
@@ -241,8 +251,9 @@ class ControllerElector:
     async def _run_for_controller(
         self, lease: ControllerLease, *, replace_controller: bool = False
     ) -> ControllerLease | None:
-        """Return the lease that this broker has won, or None if another broker was faster.
+        """Run for controller once. Return the lease that this broker has won, or None if another broker was faster.
 
+        `replace_controller`: remove the old `/controller` in the same multi-operation.
         The new epoch is above every controller epoch that this broker knows, because a ZooKeeper that was restored
         from a backup would give out old epochs again.
         """
@@ -257,7 +268,10 @@ class ControllerElector:
         return mine
 
     async def _wait_until_dead(self, lease: ControllerLease) -> BrokerRegistration | None:
-        """Return the controller's registration once it refuses connections; None if `/controller` changes first."""
+        """Return the controller's registration once it refuses connections; None if `/controller` changes first.
+
+        Return None, after a pause, if this broker replaced a controller of this id within the last session timeout.
+        """
         changed = asyncio.create_task(self._lease_changed.wait())
         refused = asyncio.create_task(self._until_refused(lease.controller_id))
         try:

@@ -118,11 +118,14 @@ class ControllerTerm:
 
     @property
     def ended(self) -> bool:
-        """Return whether this term is over; its effects are then not performed any more."""
+        """Return whether this term is over. From then on `perform` does nothing."""
         return bool(self._ended)
 
     async def run(self) -> str:
-        """Act as the controller until the term ends, and return why it ended."""
+        """Read the cluster's state, act as the controller until the term ends, and return why it ended.
+
+        Errors end the term and are not raised. On return all channels are closed, and all tasks are cancelled.
+        """
         unsubscribe = self._zk_client.store.subscribe(self._on_event)
         log.info("broker %d is the controller, epoch %d", self.lease.controller_id, self.lease.epoch)
         try:
@@ -156,7 +159,10 @@ class ControllerTerm:
         return self._ended
 
     def end(self, reason: str) -> None:
-        """End the term because another broker is the controller, or may be, and wake every caller of `wait_until`."""
+        """End the term, so that no further effect is performed, and wake every caller of `wait_until`.
+
+        If the term has ended already, the first `reason` stays.
+        """
         self._ended = self._ended or reason
         self._wake.set()
         self._condition.notify()
@@ -164,7 +170,11 @@ class ControllerTerm:
     # --- commands ------------------------------------------------------------------------------------
 
     def perform(self, effects: Sequence[Effect]) -> None:
-        """Start all effects at once. Writes are pipelined in order; each group of `_WRITES` writes yields one event."""
+        """Start all effects, and return without waiting for them; do nothing if the term has ended.
+
+        Writes are sent in order. The outcomes of up to `_WRITES` writes reach the controller together. A write that
+        fails ends the term, except for a version conflict, about which the controller decides again.
+        """
         if self._ended:
             return
         writes: list[WriteState] = []
@@ -196,9 +206,9 @@ class ControllerTerm:
             channel.enqueue(message)
 
     async def create_topic(self, assignment: TopicAssignment) -> bool:
-        """Write the topic and start to elect its leaders. Return False if the topic exists.
+        """Write the topic and start to elect its leaders. Return False, and change nothing, if the topic exists.
 
-        The caller holds `topics_lock`.
+        The caller holds `topics_lock`. Raise StoreError or ControllerFenced if ZooKeeper does not confirm the write.
         """
         if not await self._zk_client.create_topic(assignment, self.lease.epoch_version):
             return False
@@ -206,7 +216,7 @@ class ControllerTerm:
         return True
 
     async def change_assignment(self, assignment: TopicAssignment) -> bool:
-        """Write the replicas of a known topic and start the reassignment. Return False if another client wrote first.
+        """Write the assignment of a known topic, and start what it changes. Return False if another client wrote first.
 
         In that case the controller adopts the assignment that it finds in ZooKeeper. The caller holds `topics_lock`
         and derived `assignment` from the controller's own. If the outcome of the write is unknown, the term ends,
@@ -232,7 +242,10 @@ class ControllerTerm:
         return True
 
     async def delete_topic(self, topic: str) -> None:
-        """Write the deletion request to ZooKeeper and start the deletion. The caller holds `topics_lock`."""
+        """Write the deletion request to ZooKeeper and start the deletion, without waiting for it.
+
+        The caller holds `topics_lock`. Raise StoreError or ControllerFenced if ZooKeeper does not confirm the write.
+        """
         await self._zk_client.request_deletion(topic, self.lease.epoch_version)
         self.perform(self.controller.deletions_wanted([topic]))
 
@@ -245,18 +258,21 @@ class ControllerTerm:
         return broker_id == state.leader and leader_epoch == state.leader_epoch
 
     async def wait_until(self, condition: Callable[[], bool], deadline_ms: int) -> None:
-        """Return when the condition holds, the deadline has passed, or the term has ended."""
+        """Return when the condition holds, the deadline (monotonic) has passed, or the term has ended.
+
+        The condition is checked after each write, answer of a broker, and removal of a topic.
+        """
         left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
         await self._condition.until(lambda: self.ended or condition(), left_ms)
 
     async def wait_until_led(self, tps: Collection[TopicPartition], deadline_ms: int) -> None:
-        """Wait as `wait_until` does until each of these partitions is led."""
+        """Wait, as `wait_until` does, until `is_led` holds for each of these partitions."""
         await self.wait_until(lambda: all(map(self.is_led, tps)), deadline_ms)
 
     async def wait_until_propagated(self, deadline_ms: int) -> None:
         """Wait until every broker has confirmed all messages, so that all brokers give clients the same metadata.
 
-        The wait is short, because the command has already been carried out.
+        Return after `_PROPAGATION_MS` in any case, because the command has already been carried out.
         """
         await self.wait_until(self._all_outboxes_empty, min(deadline_ms, self._clock.monotonic_ms() + _PROPAGATION_MS))
 
@@ -481,7 +497,7 @@ class ControllerTerm:
             self._spawn(self._detector.fence_now(broker))
 
     def on_fenced(self) -> None:
-        """Read `/controller` again, because a broker has refused this controller's epoch as too old."""
+        """Have `run` read `/controller` again, because a broker has refused this controller's epoch as too old."""
         self._dirty.add(znodes.CONTROLLER)
         self._wake.set()
 

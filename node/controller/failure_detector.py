@@ -27,7 +27,12 @@ PROBE_TIMEOUT_MS = 500
 
 
 class ProbeOutcome(Enum):
-    """The outcome of one plain TCP connect."""
+    """The outcome of one plain TCP connect.
+
+    ACCEPTED   a process listens at the endpoint
+    REFUSED    the host is up, and no process listens there
+    SILENT     no answer came before the timeout, or the connect failed in another way
+    """
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
@@ -35,7 +40,7 @@ class ProbeOutcome(Enum):
 
 
 async def probe(endpoint: Endpoint, timeout_ms: int = PROBE_TIMEOUT_MS) -> ProbeOutcome:
-    """Connect to the endpoint by TCP, close the connection at once, and return the outcome."""
+    """Connect to the endpoint by TCP, close the connection at once, and return the outcome. No OSError is raised."""
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             address, *_ = await resolve(endpoint.host)
@@ -48,14 +53,14 @@ async def probe(endpoint: Endpoint, timeout_ms: int = PROBE_TIMEOUT_MS) -> Probe
 
 
 class FenceLimiter:
-    """Allows at most one fence per broker and session timeout. Pure: the caller passes the time."""
+    """Allows at most one fence of a broker in `interval_ms`, the session timeout. Pure: the caller passes the time."""
 
     def __init__(self, interval_ms: int) -> None:
         self._interval_ms = interval_ms
         self._fenced_at_ms: dict[int, int] = {}
 
     def allows(self, broker_id: int, now_ms: int) -> bool:
-        """Return whether the broker may be fenced now."""
+        """Return whether the broker was last fenced at least `interval_ms` ago, or never."""
         last_ms = self._fenced_at_ms.get(broker_id)
         return last_ms is None or now_ms - last_ms >= self._interval_ms
 
@@ -67,7 +72,8 @@ class FenceLimiter:
 class FailureDetector:
     """Probes suspect brokers, and fences those that refuse connections.
 
-    `fence(registration)` returns whether it removed the registration. At most one probe per broker runs at a time.
+    `fence(registration)` removes the registration from ZooKeeper, and returns whether it was still there. At most one
+    probe per broker runs at a time.
     """
 
     def __init__(
@@ -84,14 +90,21 @@ class FailureDetector:
         self._probing: dict[int, asyncio.Task[None]] = {}
 
     def suspect(self, broker: BrokerRegistration) -> None:
-        """Start a probe of the broker, because the connection to it has closed or could not be opened."""
+        """Start a probe of the broker, because the connection to it has closed or could not be opened.
+
+        The broker is fenced if it refuses the probe. Do nothing while a probe of this broker runs, or if it was fenced
+        within the last session timeout.
+        """
         if broker.broker_id not in self._probing and self._limiter.allows(broker.broker_id, self._clock.monotonic_ms()):
             task = asyncio.create_task(self._investigate(broker))
             self._probing[broker.broker_id] = task
             task.add_done_callback(lambda _: self._probing.pop(broker.broker_id, None))
 
     async def fence_now(self, broker: BrokerRegistration) -> None:
-        """Fence the broker without a probe, because it refused a connection or a later process of it has answered."""
+        """Fence the broker without a probe, because it refused a connection or a later process of it has answered.
+
+        Do nothing if the broker was fenced within the last session timeout. Raise the errors of `fence`.
+        """
         if not self._limiter.allows(broker.broker_id, self._clock.monotonic_ms()):
             return
         if await self._fence(broker):
@@ -101,7 +114,7 @@ class FailureDetector:
             log.warning("fenced broker %d (epoch %d), because it is dead", broker.broker_id, broker.epoch)
 
     def close(self) -> None:
-        """Cancel all probes."""
+        """Cancel all probes, and the fences that follow from them. Return at once."""
         for task in list(self._probing.values()):
             task.cancel()
 

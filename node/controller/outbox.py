@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StateBatch:
-    """Entries of a LeaderAndIsr."""
+    """Entries of a LeaderAndIsr request, by partition."""
 
     entries: dict[TopicPartition, PartitionStateMessage]
 
@@ -48,7 +48,7 @@ class StateBatch:
 
 @dataclass(frozen=True, slots=True)
 class StopBatch:
-    """Entries of a StopReplica."""
+    """Entries of a StopReplica request, by partition."""
 
     entries: dict[TopicPartition, StopReplicaPartition]
 
@@ -59,9 +59,11 @@ class StopBatch:
 
 @dataclass(frozen=True, slots=True)
 class MetadataBatch:
-    """Entries of an UpdateMetadata. Without entries, the request announces the live brokers only.
+    """Entries of an UpdateMetadata request. Each such request also announces the live brokers.
 
-    `whole`: the request also lists the names of all topics.
+    deleted_topics   the topics that the broker must remove from its metadata
+    generation       the number of `put_metadata` calls of which nothing is left once this request is answered
+    whole            whether the request also lists the names of all topics
     """
 
     entries: dict[TopicPartition, PartitionStateMessage]
@@ -84,7 +86,7 @@ class MetadataBatch:
 
 @dataclass(frozen=True, slots=True)
 class QuestionBatch:
-    """Entries of a LogEnds."""
+    """Entries of a LogEnds request, by partition."""
 
     entries: dict[TopicPartition, DescribePartition]
 
@@ -99,8 +101,8 @@ Batch = StateBatch | StopBatch | QuestionBatch | MetadataBatch
 class Outbox:
     """Yields LeaderAndIsr first, then StopReplica, LogEnds and UpdateMetadata.
 
-    In this order clients learn of a leader only after the leader itself. If new LeaderAndIsr entries arrive all the
-    time, UpdateMetadata for earlier ones is sent in between.
+    In this order the broker tells clients that it leads a partition only after it knows that itself. If new
+    LeaderAndIsr entries arrive all the time, UpdateMetadata for earlier ones is sent in between.
     """
 
     def __init__(self) -> None:
@@ -135,9 +137,10 @@ class Outbox:
     def put_metadata(
         self, messages: Iterable[PartitionStateMessage], deleted_topics: Iterable[str] = (), *, whole: bool = False
     ) -> None:
-        """Add UpdateMetadata entries; without entries, the request announces the live brokers only.
+        """Add UpdateMetadata entries, which replace older ones; without entries, the live brokers are announced.
 
-        `whole`: the request also lists the names of all topics.
+        deleted_topics   the topics that the broker must remove; their entries in the outbox are dropped
+        whole            whether a request must also list the names of all topics
         """
         self._generation += 1
         self._whole = self._whole or whole
@@ -150,7 +153,10 @@ class Outbox:
             self._metadata[TopicPartition(message.topic, message.partition)] = message
 
     def peek(self) -> Batch | None:
-        """Return the next batch to send. The batch stays in the outbox until `answered`."""
+        """Return the next batch to send, with at most MAX_ENTRIES entries, or None if nothing waits.
+
+        The entries stay in the outbox until `answered`.
+        """
         metadata = self._peek_metadata()
         if self._states and self._metadata_is_next and metadata is not None and metadata.entries:
             return metadata
@@ -163,7 +169,7 @@ class Outbox:
         return metadata
 
     def _peek_metadata(self) -> MetadataBatch | None:
-        """Return the UpdateMetadata that may be sent now.
+        """Return the UpdateMetadata that may be sent now, or None if the broker has answered all metadata.
 
         The request leaves out partitions whose LeaderAndIsr or StopReplica this broker has not answered yet.
         """
@@ -181,7 +187,7 @@ class Outbox:
         return MetadataBatch(entries, frozenset(self._deleted), generation, whole)
 
     def answered(self, batch: Batch) -> None:
-        """Remove the entries of an answered batch. Entries that were replaced since it was sent stay."""
+        """Remove the entries of a batch that the broker has answered. Entries that were replaced since `peek` stay."""
         self._metadata_is_next = isinstance(batch, StateBatch)
         match batch:
             case StateBatch(entries):
@@ -199,7 +205,7 @@ class Outbox:
 
     @property
     def empty(self) -> bool:
-        """Return whether the broker has answered every message."""
+        """Return whether the broker has answered every message, so that `peek` returns None."""
         return self.peek() is None
 
 

@@ -40,7 +40,7 @@ from tidelog.protocol.partition_messages import (
 
 
 class PartitionCommands:
-    """Carries out the commands. Each raises NotControllerError if this broker is not the controller.
+    """Carries out commands on partitions. Each method raises NotControllerError if this broker is not the controller.
 
     term       returns the current ControllerTerm, or raises NotControllerError
     internal   the limits for reassignments of internal topics
@@ -54,7 +54,11 @@ class PartitionCommands:
     # --- more partitions -----------------------------------------------------------------------------
 
     async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-        """Add partitions, and answer when each has a leader that has confirmed, or when the deadline has passed."""
+        """Add partitions, or only check the request if it says so; return one outcome per topic, in the given order.
+
+        The answer waits until each new partition has a leader that has confirmed, or until the deadline. A topic with
+        new partitions that are not led by then gets REQUEST_TIMED_OUT. A topic that is named twice is not changed.
+        """
         term = self._term()
         deadline_ms = due_in(self._clock.monotonic_ms(), request.timeout_ms)
         named = Counter(new.name for new in request.topics)
@@ -99,7 +103,13 @@ class PartitionCommands:
     # --- elections -----------------------------------------------------------------------------------
 
     async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
-        """Elect leaders, and answer with each election's result, or with its error, in the order of the request."""
+        """Elect preferred leaders, or any live replicas if the election is unclean; return one result per partition.
+
+        The answer waits until each new leader has confirmed, or until the deadline. An election that is not over by
+        then gets REQUEST_TIMED_OUT and goes on. An election that is not needed or not possible gets an error. If the
+        request names no partitions (None), all are meant, and those that need no election are omitted. Raise
+        InvalidRequestError if the election type is unknown.
+        """
         term = self._term()
         controller = term.controller
         deadline_ms = due_in(self._clock.monotonic_ms(), request.timeout_ms)
@@ -153,7 +163,11 @@ class PartitionCommands:
     async def alter_reassignments(
         self, request: AlterPartitionReassignmentsRequest
     ) -> AlterPartitionReassignmentsResponse:
-        """Start or cancel reassignments, and answer when ZooKeeper has them."""
+        """Start or cancel reassignments; return one result per partition, in the given order.
+
+        The answer waits until ZooKeeper has the new assignments, and does not wait until replicas have moved. An error
+        of ZooKeeper, the deadline, or a partition that is named twice refuses all named partitions of the topic.
+        """
         term = self._term()
         deadline_ms = due_in(self._clock.monotonic_ms(), request.timeout_ms)
         by_topic: dict[str, list[WantedReplicas]] = {}
@@ -207,7 +221,7 @@ class PartitionCommands:
     async def list_reassignments(
         self, request: ListPartitionReassignmentsRequest
     ) -> ListPartitionReassignmentsResponse:
-        """Return the reassignments in progress."""
+        """Return the reassignments in progress of the named partitions, or of all partitions (None)."""
         controller = self._term().controller
         asked = controller.context.topic_partitions() if request.partitions is None else _named(request.partitions)
         found = []

@@ -48,7 +48,11 @@ class TopicCommands:
         self._rng = rng
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        """Create the topics, and answer when each partition has a leader that has confirmed, or at the deadline."""
+        """Create the topics, or only check them if the request says so; return one outcome per topic, in their order.
+
+        The answer waits until each new partition has a leader that has confirmed, or until the deadline. A topic that
+        was created and is not fully led by then gets REQUEST_TIMED_OUT. A topic that is named twice is not created.
+        """
         deadline_ms = due_in(self._clock.monotonic_ms(), request.timeout_ms)
         named = Counter(new.name for new in request.topics)
         outcomes: list[CreatedTopic] = []
@@ -94,7 +98,11 @@ class TopicCommands:
         return CreatedTopic(new.name, 0, None, topic_id, len(assignment.partitions), len(assignment.partitions[0]))
 
     async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-        """Delete the topics, and answer when all live brokers and ZooKeeper have done so, or at the deadline."""
+        """Begin to delete the topics, and return one outcome per topic, in the given order.
+
+        The answer waits until the live brokers have deleted their replicas and ZooKeeper no longer has the topics, or
+        until the deadline. A topic that still exists by then gets REQUEST_TIMED_OUT, and its deletion goes on.
+        """
         deadline_ms = due_in(self._clock.monotonic_ms(), request.timeout_ms)
         outcomes: dict[str, DeletedTopic] = {}
         term: ControllerTerm | None = None

@@ -1,4 +1,4 @@
-"""Validation of commands on topics: plan the assignment that a command leads to, or raise why it is invalid."""
+"""Validation of commands on topics: plan the assignment that a command leads to, or raise the error to answer."""
 
 from __future__ import annotations
 
@@ -37,10 +37,13 @@ def plan_topic(
     internal: InternalTopicRules,
     rng: random.Random,
 ) -> TopicAssignment:
-    """Return the assignment of the topic to create, or raise the BrokerError to answer with.
+    """Return the topic to create, with a new id, its replicas and its own settings, or raise the BrokerError to answer.
 
-    `num_partitions`, `replication_factor` and `defaults` are the broker's settings. `rng` chooses the topic id, and
-    the broker at which placement begins.
+    existing            the names of all topics; a name that differs from one only in '.' and '_' is refused
+    brokers             the brokers that may get replicas
+    num_partitions      used if the request has −1, and so is `replication_factor`
+    defaults            the broker's defaults of topic settings, with which the topic's settings are validated
+    rng                 chooses the topic id, and the broker at which placement begins
     """
     validate_topic(new.name)
     if new.name in existing:
@@ -73,7 +76,11 @@ def plan_topic(
 
 
 def plan_partitions(new: NewPartitions, assignment: TopicAssignment, brokers: Collection[int]) -> TopicAssignment:
-    """Return the assignment with the new partitions, or raise the BrokerError to answer with."""
+    """Return the topic's assignment with partitions added up to `new.total_count`, or raise the BrokerError to answer.
+
+    The new partitions have as many replicas as partition 0: those that the request names, or else replicas that are
+    placed on `brokers`. Internal topics are refused.
+    """
     check_new_partitions(new.name)
     existing = {number: assignment.assigned(number).target for number in assignment.partitions}
     if new.total_count > MAX_PARTITIONS:
@@ -92,7 +99,11 @@ def plan_partitions(new: NewPartitions, assignment: TopicAssignment, brokers: Co
 def plan_reassignment(
     wanted: WantedReplicas, assignment: TopicAssignment, brokers: Collection[int], internal: InternalTopicRules
 ) -> ReplicaAssignment:
-    """Return the new assignment of the partition's replicas, or raise the BrokerError to answer with."""
+    """Return the partition's assignment after the request, or raise the BrokerError to answer.
+
+    If `wanted.replicas` is None, the partition goes back to the replicas from before the reassignment in progress.
+    Raise NoReassignmentInProgressError if there is none. Named replicas must be among `brokers`.
+    """
     now = assignment.assigned(wanted.partition)
     if wanted.replicas is not None:
         check_replicas(wanted.partition, wanted.replicas, brokers)
