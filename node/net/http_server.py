@@ -66,10 +66,12 @@ def line(status: int, text: str) -> Answer:
 
 
 class HttpServer:
-    """One bound HTTP endpoint.
+    """One HTTP endpoint, bound by `start`.
 
-    answer     returns the answer for a path (without its query), or None for an unknown path
-    endpoint   has the actual port after `start`; port 0 lets the system choose one
+    answer            returns the answer for a path (without its query), or None, which is answered with status 404
+    endpoint          has the actual port after `start`; port 0 lets the system choose one
+    deadline_s        after this time a connection is closed, whether its response was sent or not
+    max_connections   the limit of connections at the same time
     """
 
     def __init__(
@@ -91,7 +93,10 @@ class HttpServer:
         self._without_request: dict[asyncio.Task[None], None] = {}
 
     async def start(self) -> None:
-        """Bind and serve. Raise OSError if the port is taken, or if this machine does not have the address."""
+        """Bind the endpoint, begin to serve, and return.
+
+        Raise OSError if the port is taken, the host is unknown, or this machine does not have the address.
+        """
         host, port = self.endpoint.host, self.endpoint.port
         try:
             address = (await resolve(host))[0]
@@ -107,11 +112,11 @@ class HttpServer:
 
     @property
     def beyond_this_machine(self) -> bool:
-        """Return whether other machines may reach the server."""
+        """Return whether the bound address is no loopback address; False before `start`."""
         return self._listening is not None and not ip_address(self._listening.getsockname()[0]).is_loopback
 
     async def stop(self) -> None:
-        """Close the listening socket and all connections."""
+        """Close the listening socket and all connections, also those whose request has no answer yet."""
         tasks = [*self._open, *([self._accepting] if self._accepting else [])]
         for task in tasks:
             task.cancel()
@@ -190,7 +195,10 @@ class HttpServer:
 
 
 async def _head(connection: socket.socket) -> bytes | None:
-    """Return a request's bytes up to the end of its headers, or more bytes than allowed; None if the client closed."""
+    """Return the received bytes once they contain the end of the headers, or are more than MAX_REQUEST_BYTES.
+
+    Return None if the client closes the connection before that.
+    """
     loop, head = asyncio.get_running_loop(), b""
     while part := await loop.sock_recv(connection, MAX_REQUEST_BYTES + 1 - len(head)):
         head += part

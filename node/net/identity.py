@@ -15,9 +15,10 @@ CONNECT_TIMEOUT_MS = 2500
 
 @dataclass(slots=True)
 class Identity:
-    """The cluster id, the broker id and the broker epoch, which is −1 while this broker is not registered.
+    """The cluster id, the broker id and the broker epoch of this broker.
 
-    dial   opens the connection to another broker
+    broker_epoch   −1 while this broker is not registered; the owner keeps it current
+    dial           opens the connection to another broker
     """
 
     cluster_id: str
@@ -27,7 +28,7 @@ class Identity:
     clock: Clock = field(default_factory=SystemClock)
 
     async def connect(self, endpoint: Endpoint) -> Connection:
-        """Open a connection to another broker's replication endpoint, with this broker's current epoch.
+        """Open a connection to another broker's replication endpoint, and introduce this broker with its current epoch.
 
         Raise DisconnectedError, TimeoutError, or the BrokerError with which the other broker refuses the connection.
         """

@@ -37,7 +37,11 @@ _LONGEST_READ_S = 0.05
 
 
 class Unread(NamedTuple):
-    """Responses that a peer has not read: messages beyond its socket's queue, and bytes in both."""
+    """The responses that a peer has not read: two numbers.
+
+    messages     the number of responses that wait here, because the peer's queue in the socket is full
+    size_bytes   the bytes of these responses, and of those of at least 128 KB that the socket still holds
+    """
 
     messages: int
     size_bytes: int
@@ -47,18 +51,24 @@ NOTHING_UNREAD = Unread(0, 0)
 
 
 class Listening(Protocol):
-    """One bound endpoint that receives messages. `endpoint` has the actual port; port 0 lets the system choose."""
+    """One bound endpoint that receives and sends messages. `endpoint` has the actual port, also if port 0 was given."""
 
     endpoint: Endpoint
 
     def send(self, peer: bytes, frames: list[Buffer]) -> None:
-        """Send a message without waiting; drop it if the peer has disconnected."""
+        """Send a message without waiting, or keep the message here, in order, while the peer's queue is full.
+
+        The message is dropped if the peer has disconnected, or the endpoint is closed.
+        """
 
     def unread(self, peer: bytes) -> Unread:
-        """Return the responses that this peer has not read."""
+        """Return how many responses wait here for this peer, and the bytes of all that it has not read.
+
+        Responses below 128 KB that the socket has accepted are not counted.
+        """
 
     def close(self) -> None:
-        """Close the endpoint; it receives and sends nothing any more."""
+        """Close the endpoint, which then receives and sends nothing. Messages that wait are dropped."""
 
 
 #: Called with the connection's identity and the frames of a message.
@@ -85,7 +95,7 @@ class _Parked:
 
 
 class _Tracked:
-    """Large messages that the socket has accepted and has not yet written to the network, by peer."""
+    """The sizes of large messages that the socket has accepted and has not yet written to the network, by peer."""
 
     def __init__(self) -> None:
         self._messages: dict[bytes, deque[tuple[zmq.MessageTracker, int]]] = {}
@@ -111,7 +121,12 @@ class _Tracked:
 
 
 class Router:
-    """The implementation of `Listening` over ZeroMQ."""
+    """The implementation of `Listening` over ZeroMQ. The constructor binds the endpoint, or raises OSError.
+
+    on_message   called on the event loop for each message, with the peer's identity and the message's frames
+    settle       called after each group of messages that were received together
+    socket       an unbound ROUTER socket; None: a new one
+    """
 
     def __init__(
         self,

@@ -87,7 +87,7 @@ _REQUESTS: dict[int, type[Request]] = {
 
 
 def due_in(now_ms: int, wait_ms: int) -> int:
-    """Return the deadline of a request that waits `wait_ms` (any number), but at most `MAX_WAIT_MS`."""
+    """Return the deadline of a request that waits `wait_ms` (negative: not at all), but at most `MAX_WAIT_MS`."""
     return now_ms + min(max(0, wait_ms), MAX_WAIT_MS)
 
 
@@ -95,10 +95,12 @@ def due_in(now_ms: int, wait_ms: int) -> int:
 class RequestContext:
     """The sender of a request, as far as handlers need it.
 
-    peer         the identity of the connection
-    deadline_ms  monotonic; −1 for none
-    listener     the name of the listener that received the request
-    client_host  the sender's address for requests to join a group; empty for other requests
+    peer             the identity of the connection
+    sender_epoch     the broker epoch of the broker that sent the request; −1 for a client
+    deadline_ms      until when the sender waits, by this broker's monotonic clock; −1: no limit
+    between_brokers  whether the listener is the one for brokers and the controller
+    listener         the name of the listener that received the request
+    client_host      the sender's address for requests to join a group; empty for other requests
     """
 
     peer: bytes
@@ -110,7 +112,7 @@ class RequestContext:
     client_host: str = ""
 
     def due_ms(self, now_ms: int, wait_ms: int) -> int:
-        """Return the deadline of a request that waits `wait_ms`, but at most until its sender stops waiting."""
+        """Return the deadline of a request that waits `due_in(wait_ms)`, but at most until its sender stops waiting."""
         due_ms = due_in(now_ms, wait_ms)
         return due_ms if self.deadline_ms < 0 else min(due_ms, self.deadline_ms)
 
@@ -122,9 +124,11 @@ Handler = Callable[[Request, RequestContext], Response | DeferredResponse | Awai
 class Server:
     """One bound endpoint. `endpoint` has the actual port after `start`; port 0 lets the system choose.
 
-    settle   called after each group of requests that arrived together, to answer delayed requests that they completed
-    times    the durations of this listener's requests
-    listen   binds the endpoint and moves the messages
+    handler          called for each request that passed the checks
+    between_brokers  whether requests that only brokers may send are accepted here
+    settle           called after each group of requests that arrived together, to answer requests that they completed
+    times            the durations and the refusals of this listener's requests
+    listen           binds the endpoint and moves the messages
     """
 
     def __init__(
@@ -158,12 +162,12 @@ class Server:
         self._unanswered: dict[bytes, int] = {}
 
     def start(self) -> None:
-        """Bind the endpoint and accept requests. Raise OSError, which names the port, if it is taken."""
+        """Bind the endpoint and begin to accept requests. Raise OSError, which names the endpoint, if it is taken."""
         self._listening = self._listen(self.endpoint, self._on_request, self._settle)
         self.endpoint = self._listening.endpoint
 
     def stop(self) -> None:
-        """Close the endpoint. Requests without a response get none."""
+        """Close the endpoint, and cancel the coroutines of requests without a response. Such requests get none."""
         listening, self._listening = self._listening, None
         if listening is None:
             return
@@ -323,7 +327,7 @@ class Server:
             self._listening.send(peer, frames)
 
     def _is_stuck(self, peer: bytes, header: RequestHeader) -> bool:
-        """Return whether the peer has too many unread responses, and log it once per peer."""
+        """Return whether the peer has too many unread responses, so that its requests are dropped; log that once."""
         listening = self._listening
         if listening is None:
             return False
@@ -343,7 +347,7 @@ class Server:
 def is_for_brokers(request: Request) -> bool:
     """Return whether only a broker may send this request.
 
-    A request with a replica id is one of them, because a client that fetches as a replica could advance a high
-    watermark.
+    A request with a replica id (0 or more) is one of them, because a client that fetched as a replica could advance
+    high watermarks.
     """
     return request.between_brokers or getattr(request, "replica_id", -1) >= 0

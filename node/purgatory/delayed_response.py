@@ -10,7 +10,7 @@ from tidelog.protocol.messages import Response
 
 
 class DelayedResponse(DelayedOperation):
-    """A delayed operation that completes the `response` to a request."""
+    """A delayed operation that answers a request: on completion, `response` is completed with `answer()`."""
 
     __slots__ = ("response",)
 
@@ -20,7 +20,7 @@ class DelayedResponse(DelayedOperation):
 
     @abstractmethod
     def answer(self) -> Response:
-        """Return the answer for the current state."""
+        """Return the answer for the current state. Called once, when the operation completes or expires."""
 
     def on_complete(self) -> None:
         self.response.complete(self.answer())

@@ -25,7 +25,7 @@ class DelayedOperation(ABC):
     """An operation that completes later.
 
     deadline_ms   monotonic; from then on `expire` completes the operation
-    completed     set once, only by the purgatory
+    completed     whether the operation has completed or expired; set once, only by the purgatory
     begun_ns      when the operation began to wait; set by the purgatory
     """
 
@@ -57,8 +57,8 @@ class Purgatory(Generic[K, Op]):
 
     If the purgatory is full, a new operation expires at once: an early answer is better than an unbounded queue.
 
-    waits        a histogram of how long completed operations have waited, measured by `now_ns`
-    expired      the number of operations that have expired
+    waits        a histogram of how long the operations waited that have completed or expired, measured by `now_ns`
+    expired      the number of operations whose deadline has passed while they waited
     on_earlier   called when a new operation has the earliest deadline of all
     """
 
@@ -83,7 +83,10 @@ class Purgatory(Generic[K, Op]):
         return len(self._keys)
 
     def try_complete_else_watch(self, operation: Op, keys: Collection[K]) -> bool:
-        """Complete the operation and return True, or let it wait for any of `keys` and return False."""
+        """Complete the operation and return True if its condition holds; else let it watch `keys` and return False.
+
+        If the purgatory is full, the operation expires at once, and the result is True.
+        """
         if operation.is_satisfied():
             self._finish(operation, operation.on_complete)
             return True
@@ -102,7 +105,7 @@ class Purgatory(Generic[K, Op]):
         return False
 
     def check_and_complete(self, key: K) -> int:
-        """Complete the watchers of `key` whose condition has come true. Return their number."""
+        """Complete the operations that watch `key` and whose condition has come true. Return their number."""
         watchers = self._watchers.get(key)
         if not watchers:
             return 0
@@ -114,7 +117,7 @@ class Purgatory(Generic[K, Op]):
         return completed
 
     def force_complete(self, key: K) -> int:
-        """Complete all watchers of `key` with the current state. Return their number."""
+        """Complete all operations that watch `key`, whether their condition holds or not. Return their number."""
         watchers = self._watchers.get(key)
         if not watchers:
             return 0
@@ -124,19 +127,19 @@ class Purgatory(Generic[K, Op]):
         return completed
 
     def force_complete_operation(self, operation: Op) -> bool:
-        """Complete one operation with the current state. Return False if it is not waiting here."""
+        """Complete one operation, whether its condition holds or not. Return False if it does not wait here."""
         if operation.completed or operation not in self._keys:
             return False
         self._finish(operation, operation.on_complete)
         return True
 
     def force_complete_all(self) -> int:
-        """Complete all operations for the shutdown. Return their number."""
+        """Complete all waiting operations, whether their conditions hold or not. Return their number."""
         waiting = list(self._keys)
         return sum(self.force_complete_operation(operation) for operation in waiting)
 
     def expire(self, now_ms: int) -> int:
-        """Complete the operations whose deadline is at or before `now_ms`. Return their number."""
+        """Expire the waiting operations whose deadline is at or before `now_ms`. Return their number."""
         expired = 0
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             operation = heapq.heappop(self._deadlines)[2]

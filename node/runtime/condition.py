@@ -13,14 +13,17 @@ class Condition:
         self._waiters: dict[asyncio.Future[None], None] = {}  # in the order in which they are woken
 
     def notify(self) -> None:
-        """Wake all waiters, because an event may have met their conditions."""
+        """Have all waiters check their conditions in the next turn of the loop, because an event may have met them."""
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     async def until(self, condition: Callable[[], bool], timeout_ms: int) -> bool:
-        """Wait until the condition holds, and return whether it did before the timeout."""
+        """Wait until the condition holds or the timeout is over, and return whether the condition holds then.
+
+        The condition is checked at once, after each `notify`, and at the timeout.
+        """
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while not condition():

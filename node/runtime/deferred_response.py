@@ -10,7 +10,7 @@ from tidelog.protocol.messages import Response
 
 
 class DeferredResponse:
-    """A response that is completed once, and passed to one receiver.
+    """A response that is completed once, with `complete`, and passed once to one receiver.
 
     A DeferredResponse calls its receiver at once, while a future would call it in a later iteration of the loop. A
     produce passes through three deferred responses before it is acknowledged, and each iteration would add to the
@@ -26,7 +26,7 @@ class DeferredResponse:
         self._receive: Callable[[Response], None] | None = None
 
     def complete(self, response: Response) -> None:
-        """Complete with this response, and call the receiver. Further calls have no effect."""
+        """Pass this response to the receiver, or keep it until there is a receiver. Further calls have no effect."""
         if self.completed:
             return
         self.completed = True
@@ -37,7 +37,10 @@ class DeferredResponse:
             self._response = response
 
     def on_complete(self, receive: Callable[[Response], None]) -> None:
-        """Register the receiver of the response, and call it at once if the response is completed."""
+        """Register the one receiver of the response, and call it at once if the response is completed.
+
+        A response that was passed to a receiver is not passed to a later one.
+        """
         if self._response is None:
             self._receive = receive
         else:

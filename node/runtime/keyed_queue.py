@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class KeyedQueue(Generic[K]):
-    """The queues that are not empty. `held_bytes` is the memory that the work of all queues holds."""
+    """The queues that are not empty. `held_bytes` is the sum of `size_bytes` of all work that has not ended."""
 
     def __init__(self) -> None:
         self.held_bytes = 0
@@ -22,7 +22,7 @@ class KeyedQueue(Generic[K]):
         return key in self._last
 
     def submit(self, key: K, size_bytes: int, work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
-        """Start the work once all earlier work of the key is done, even if that has failed."""
+        """Return a task that runs the work once all earlier work of the key has ended, even with an error."""
         task = asyncio.get_running_loop().create_task(_after(self._last.get(key), work))
         self._last[key] = task
         self.held_bytes += size_bytes

@@ -13,7 +13,11 @@ _BOUNDS_NS = tuple(round(bound * 1e9) for bound in BOUNDS_S)
 
 
 class LatencyHistogram:
-    """A histogram. `counts` has one number for each bound, and one for durations above the last bound."""
+    """A histogram of durations.
+
+    counts     how many durations lie between each bound (inclusive) and the one before; the last: above all bounds
+    total_ns   the sum of all durations
+    """
 
     __slots__ = ("counts", "total_ns")
 
@@ -22,20 +26,22 @@ class LatencyHistogram:
         self.total_ns = 0
 
     def add(self, duration_ns: int) -> None:
-        """Add one duration."""
+        """Count one duration, also in `total_ns`."""
         self.counts[bisect_left(_BOUNDS_NS, duration_ns)] += 1
         self.total_ns += duration_ns
 
     @property
     def cumulated(self) -> list[int]:
-        """Return the number of durations up to each bound; the last number counts all durations."""
+        """Return, for each bound, the number of durations up to that bound; the last number counts all durations."""
         return list(accumulate(self.counts))
 
 
 class RequestTimes:
-    """The requests of one listener: a histogram of durations per API, and the number of refused requests per error.
+    """The durations and the refusals of one listener's requests.
 
-    now_ns   a monotonic clock, read twice for each request
+    by_api    a histogram of durations for each API key; refused requests are left out
+    now_ns    a monotonic clock, read twice for each request
+    refused   the number of requests that were refused as a whole, by error code
     """
 
     __slots__ = ("by_api", "now_ns", "refused")

@@ -12,7 +12,7 @@ from tidelog.errors import RequestTimedOutError
 
 @asynccontextmanager
 async def lock_until(lock: asyncio.Lock | asyncio.Semaphore, clock: Clock, deadline_ms: int) -> AsyncIterator[None]:
-    """Hold the lock while the context lasts.
+    """Take the lock, hold the lock during the body, and release the lock after it.
 
     Raise RequestTimedOutError if the lock is not free by `deadline_ms` (monotonic; a negative value means no deadline).
     The deadline keeps the queue of waiters short, even if senders that gave up repeat their requests while the holder
@@ -30,7 +30,7 @@ async def lock_until(lock: asyncio.Lock | asyncio.Semaphore, clock: Clock, deadl
 
 
 def raise_if_over(clock: Clock, deadline_ms: int) -> None:
-    """Raise RequestTimedOutError if `deadline_ms` (monotonic) has passed.
+    """Raise RequestTimedOutError if the time is at or after `deadline_ms` (monotonic).
 
     A request that names several things checks the deadline before each later one, so that none of them is started
     after the sender has given up.

@@ -27,7 +27,7 @@ class LoopBudget:
         self.waits = 0
 
     def charge(self, ms: int) -> None:
-        """Charge the time that work for a disk has taken on the loop."""
+        """Exhaust the budget until the next iteration if `ms`, the time of work for a disk on the loop, is above 20."""
         if ms <= _LONG_MS:
             return
         self.waits += 1
@@ -36,7 +36,7 @@ class LoopBudget:
             asyncio.get_running_loop().call_soon(self._renew)
 
     async def yield_(self) -> None:
-        """Return in an iteration of the loop whose budget is not exhausted."""
+        """Wait for an iteration of the loop whose budget is not exhausted. Return at once if this one's is not."""
         while self.exhausted:  # noqa: ASYNC110 - the next iteration of the loop renews the budget
             await asyncio.sleep(0)
 

@@ -15,9 +15,12 @@ Offload = Callable[[Callable[[Step], StepOutcome], Step], Awaitable[StepOutcome]
 
 
 class StepRunner:
-    """Runs the steps of several pieces of work: `at_once` of them at the same time, in the order of their arrival.
+    """Runs the steps of several pieces of work, at most `at_once` steps at the same time.
 
-    Work that needs no step runs at once, by `SteppedWork.resume`. Other work is handed to `finish`.
+    Steps wait for their turn in the order of their arrival, so several pieces of work advance in turn. Work that ends
+    without a step needs no runner: the caller runs it with `SteppedWork.resume`, and passes other work to `finish`.
+
+    offload   makes the call of a step on a thread
     """
 
     def __init__(self, offload: Offload, at_once: int) -> None:
@@ -25,9 +28,11 @@ class StepRunner:
         self._slots = asyncio.Semaphore(at_once)
 
     async def finish(self, work: SteppedWork[T], check: Callable[[], None]) -> T:
-        """Run the work to its end and return its result.
+        """Run the work to its end, and return its result or raise its error.
 
-        `check` is called before and after each step. If it raises an error, the work ends with that error.
+        The calls of steps run on threads, and all other code on the event loop; at a PAUSE, other tasks run. `check`
+        is called before each step, when its turn has come, and after it. If `check` raises an error, the work goes no
+        further, and the error is raised.
         """
         if not work.begun:
             work.resume()
