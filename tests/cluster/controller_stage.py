@@ -90,6 +90,7 @@ class Cluster:
                     self.waiting.append(effect)
                 case SendLeaderAndIsr(broker_id, partitions):
                     assert broker_id in self.context.brokers
+                    assert partitions, "a request without a partition"
                     for p in partitions:
                         isr = ",".join(map(str, p.isr))
                         self.log.append(f"tell {broker_id}: {p.topic}-{p.partition} leader={p.leader} isr={isr}")

@@ -339,6 +339,21 @@ def test_topic_is_removed_when_every_live_replica_is_deleted() -> None:
     cluster.play(cluster.controller.topic_removed("t"))
     assert cluster.context.topics == {}
     assert cluster.context.partitions == {}
+    cluster.come(broker(1, 50))
+    assert cluster.news() == ["close 1", "open 1@50"], "nothing of the topic delays the registration"
+
+
+def test_deletion_of_a_topic_ends_its_elections_and_waits() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.leader_changes_isr(TP, 1, 2)
+    cluster.silent = {1, 2}
+    cluster.controller.shutdown_wanted(1)
+    cluster.controller.elections_wanted([TP])
+    assert cluster.controller.has_pending_work(1) and cluster.controller.election_in_progress(TP)
+    cluster.play(cluster.controller.deletions_wanted(["t"]))
+    assert not cluster.controller.has_pending_work(1) and not cluster.controller.election_in_progress(TP)
 
 
 def test_deletion_waits_for_a_broker_that_is_registering() -> None:
@@ -476,6 +491,14 @@ def test_a_leader_that_says_that_it_was_away_leads_in_a_new_epoch() -> None:
     )
     cluster.play(cluster.controller.leadership_ended(1, {TP: 0}))
     assert cluster.waiting == [], "said late, it says nothing"
+
+
+def test_only_replica_that_may_be_short_gets_its_first_state() -> None:
+    cluster = Cluster(1)
+    cluster.create("t", (2,))
+    cluster.come(short(2, 50))
+    cluster.settle()
+    assert cluster.state() == PartitionState(2, 0, (2,), 1)
 
 
 def test_partition_without_a_state_is_sent_to_no_replica() -> None:

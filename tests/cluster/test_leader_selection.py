@@ -22,7 +22,7 @@ from cluster.controller.decision import (
     Wait,
     Write,
 )
-from cluster.controller.leader_selection import decide, review
+from cluster.controller.leader_selection import decide, election_candidates, review
 from cluster.controller.liveness import Liveness
 from cluster.controller.partition_context import (
     REGISTRATION_DELAY_MS,
@@ -135,6 +135,13 @@ PREFERRED = replace(partition(2, 1, 2, 3), requested_election=ElectionType.PREFE
             after_losses_of(2),
             Wait(Awaited.LIVENESS, LONG_AGO.since_ms),
             id="B: a trusted leader that needs no new epoch stays",
+        ),
+        pytest.param(
+            replace(LED, liveness_wait=LONG_AGO, epoch_bump=True),
+            online(2, 3),
+            after_losses_of(1),
+            Write(written(NO_LEADER, 1, 2, 3), Reason.LIVENESS_OVERDUE),
+            id="B: a lost leader is replaced by none if a new epoch is needed",
         ),
         # C: an election from the ISR
         pytest.param(
@@ -273,6 +280,13 @@ PREFERRED = replace(partition(2, 1, 2, 3), requested_election=ElectionType.PREFE
         ),
         pytest.param(ANNOUNCED, ALL, NO_LOSS, Ask(Question.OLD_LEADER, (1,)), id="F: the old leader is asked"),
         pytest.param(
+            replace(ANNOUNCED, known=partition(1, 1, 3).known, with_loss=frozenset({2})),
+            ALL,
+            NO_LOSS,
+            Ask(Question.OLD_LEADER, (1,)),
+            id="F: a remaining replica that has lost records is not waited for",
+        ),
+        pytest.param(
             OLD_LEADER_ASKED, ALL, after_losses_of(4), Wait(Awaited.OLD_LEADER), id="F: the old leader has not answered"
         ),
         pytest.param(
@@ -310,6 +324,13 @@ PREFERRED = replace(partition(2, 1, 2, 3), requested_election=ElectionType.PREFE
             after_losses_of(4, alive=3),
             ConfirmRemoval(),
             id="F: one of them is alive after the removal",
+        ),
+        pytest.param(
+            replace(REMOVED, known=partition(2, 2).known, reassignment=replace(REMAINING_ASKED, removed=True)),
+            ALL,
+            after_losses_of(4, alive=3),
+            Wait(Awaited.REMAINING_MEMBERS),
+            id="F: the answer of a former ISR member proves nothing",
         ),
         pytest.param(
             replace(REMOVED, reassignment=ReassignmentProgress(True, removed=True, confirmed=True)),
@@ -450,6 +471,17 @@ def _eligible(before: PartitionContext, write: Write) -> tuple[int, ...]:
             id="members that were asked for a removal that is too early now",
         ),
         pytest.param(
+            replace(partition(NO_LEADER, 1, 2, 3), assigned=MOVE.assigned, reassignment=REMAINING_ASKED),
+            ALL,
+            NO_LOSS,
+            replace(
+                partition(NO_LEADER, 1, 2, 3),
+                assigned=MOVE.assigned,
+                reassignment=replace(REMAINING_ASKED, remaining=frozenset()),
+            ),
+            id="members that were asked before the partition lost its leader",
+        ),
+        pytest.param(
             replace(REMOVED, reassignment=replace(REMAINING_ASKED, removed=True)),
             ALL,
             NO_LOSS,
@@ -462,3 +494,30 @@ def test_review_drops_only_what_is_obsolete(
     before: PartitionContext, brokers: BrokerSets, liveness: Liveness, expected: PartitionContext
 ) -> None:
     assert review(before, brokers, liveness) == expected
+
+
+@pytest.mark.parametrize(
+    ("progress", "policy", "expected"),
+    [
+        pytest.param(None, ElectionPolicy(EPOCH), (2, 1, 3), id="the ISR and the eligible replicas"),
+        pytest.param(None, UNCLEAN, (2,), id="unclean elections are allowed"),
+        pytest.param(ReassignmentProgress(), UNCLEAN, (2, 1, 3), id="during a reassignment"),
+        pytest.param(
+            ReassignmentProgress(True, removed=True), ElectionPolicy(EPOCH), (2, 1, 3), id="a removed replica has a log"
+        ),
+        pytest.param(
+            ReassignmentProgress(True, removed=True, confirmed=True),
+            ElectionPolicy(EPOCH),
+            (2, 3),
+            id="the removal is confirmed",
+        ),
+        pytest.param(
+            ReassignmentProgress(True, removed=True, confirmed=True), UNCLEAN, (2,), id="confirmed, and unclean"
+        ),
+    ],
+)
+def test_replicas_that_may_have_all_records_are_candidates(
+    progress: ReassignmentProgress | None, policy: ElectionPolicy, expected: tuple[int, ...]
+) -> None:
+    state = PartitionState(NO_LEADER, 4, (2,), 6, eligible=(1, 3, 4))
+    assert election_candidates(replace(MOVE, reassignment=progress, policy=policy), state) == expected

@@ -131,6 +131,23 @@ def test_broker_in_shutdown_leaves_the_isr_for_a_live_member() -> None:
     assert not cluster.controller.has_pending_work(1)
 
 
+def test_shutdown_during_a_write_moves_only_the_leadership() -> None:
+    cluster = settled(1, 2, 3)
+    cluster.die(3)
+    cluster.play(cluster.controller.shutdown_wanted(1))
+    cluster.settle()
+    assert cluster.state() == PartitionState(2, 1, (1, 2), 1)
+
+
+def test_late_answer_of_an_earlier_registration_proves_nothing() -> None:
+    cluster = settled(1, 2, 3)
+    cluster.silent = {2, 3}
+    cluster.die(1, 3)
+    liveness = cluster.controller.liveness
+    assert cluster.controller.broker_answered(3, liveness.epoch) == []
+    assert not liveness.any_alive_since((3,), liveness.epoch)
+
+
 def test_dead_registered_broker_expires_and_the_suspect_one_leads() -> None:
     cluster = settled(1, 2)
     cluster.silent = {2}

@@ -204,6 +204,12 @@ def test_next_controller_asks_remaining_members_and_removes_replicas() -> None:
     assert cluster.state().isr == (4,) and cluster.assigned(TP) == ReplicaAssignment((4,))
 
 
+def test_assignment_completed_by_another_tool_is_announced_again() -> None:
+    cluster = caught_up_and_silent()
+    cluster.assign(cluster.topics["t"].reassigned({TP.partition: ReplicaAssignment((4,))}))
+    assert [write.state.leader_epoch for write in cluster.waiting] == [cluster.state().leader_epoch + 1]
+
+
 def shed_for_one_that_has_not_answered_since() -> Cluster:
     cluster = caught_up_and_silent()
     cluster.resume_answers(4)
@@ -226,6 +232,7 @@ def test_removed_replica_keeps_its_log_until_the_removal_is_confirmed() -> None:
     cluster.come(broker(4, epoch=60))
     cluster.settle()
     assert cluster.stops == [(1, [TP])] and cluster.sent_holders() == {4}
+    assert cluster.context.hosted[1] == set(), "its failures no longer concern the partition"
     assert cluster.assigned(TP).moving
     cluster.answer_stops()
     cluster.settle()
