@@ -23,7 +23,7 @@ LookUp = Callable[[str], Awaitable[tuple[str, ...]]]
 
 
 class Resolver:
-    """The look-ups of one event loop: at most one in progress for each host, and the last result of each."""
+    """The look-ups of one event loop: at most one in progress for each host, and the last success of each host."""
 
     def __init__(self, look_up: LookUp) -> None:
         self._look_up = look_up
@@ -31,7 +31,11 @@ class Resolver:
         self._under_way: dict[str, asyncio.Task[tuple[str, ...]]] = {}
 
     async def resolve(self, host: str) -> tuple[str, ...]:
-        """Return the addresses, at least one. OSError if no look-up of this name has ever succeeded."""
+        """Look the host up again and return its addresses.
+
+        If an earlier look-up succeeded and this one fails or takes longer than PATIENCE_S, the earlier result is
+        returned. Raises OSError if the look-up fails and none has succeeded before.
+        """
         task = self._under_way.get(host)
         if task is None or task.done():
             task = self._under_way[host] = asyncio.create_task(self._refresh(host), name=f"look-up of {host}")
@@ -54,7 +58,11 @@ _resolvers: WeakKeyDictionary[asyncio.AbstractEventLoop, Resolver] = WeakKeyDict
 
 
 async def resolve(host: str) -> tuple[str, ...]:
-    """Return the addresses of a host, or the argument if it is an address; OSError if there are none."""
+    """Return the host's addresses, the system's preferred one first; an IP address is returned itself.
+
+    A result of an earlier look-up on this event loop replaces a failed or slow one, as in `Resolver.resolve`. Raises
+    OSError if no look-up of this host has succeeded on this event loop.
+    """
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -64,10 +72,10 @@ async def resolve(host: str) -> tuple[str, ...]:
 
 
 async def _ask_the_system(host: str) -> tuple[str, ...]:
-    """Resolve the name on a thread for which nothing waits.
+    """Return the system's addresses of the host, looked up on a daemon thread of its own. Raises OSError.
 
-    A loop waits for its own threads when it closes. A name server that has disappeared, as in a container network that
-    is shut down, would keep such threads for half a minute.
+    The thread is not one of the loop's own, because a loop waits for these when it closes. A name server that has
+    disappeared, as in a container network that is shut down, would keep such threads for half a minute.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[tuple[str, ...]] = loop.create_future()

@@ -1,4 +1,4 @@
-"""Define the requests of clients about settings, deleted records and disks.
+"""Define the requests of clients about settings, about the deletion of records, and about log directories.
 
 The form is that of `tidelog.protocol.messages`.
 """
@@ -12,14 +12,14 @@ from tidelog.protocol.messages import ApiKey, DescribePartition, Message, Reques
 
 
 class ConfigResourceType(IntEnum):
-    """The kind of resource that has settings."""
+    """The kind of resource that has settings, with Kafka's numbers; brokers reject all others with INVALID_REQUEST."""
 
     TOPIC = 2
     BROKER = 4
 
 
 class ConfigSource(IntEnum):
-    """The source of a setting's value; a smaller number takes precedence."""
+    """The source of a setting's value, with Kafka's numbers; the source with the smaller number takes precedence."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     STATIC_BROKER_CONFIG = 4
@@ -27,7 +27,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigType(IntEnum):
-    """The type of a setting's value."""
+    """The type of a setting's value, with Kafka's numbers. The value itself is always sent as text."""
 
     BOOLEAN = 1
     STRING = 2
@@ -38,7 +38,10 @@ class ConfigType(IntEnum):
 
 
 class ConfigOp(IntEnum):
-    """The change of a setting. APPEND and SUBTRACT apply to list settings, and their value is a list."""
+    """The change of a setting. DELETE restores the default.
+
+    APPEND and SUBTRACT apply to list settings only. Their value is a comma-separated list of the elements.
+    """
 
     SET = 0
     DELETE = 1
@@ -51,7 +54,11 @@ class ConfigOp(IntEnum):
 
 @frozen
 class ConfigQuery(Message):
-    """One resource: a ConfigResourceType, and a topic's name or a broker's id; `keys` None asks for all settings."""
+    """One resource whose settings are requested. `resource_type` is a ConfigResourceType.
+
+    `resource_name` is a topic's name, or a broker's id as text. `keys` None requests all settings; unknown keys are
+    ignored.
+    """
 
     resource_type: int
     resource_name: str
@@ -60,7 +67,7 @@ class ConfigQuery(Message):
 
 @frozen
 class ConfigSynonym(Message):
-    """A name under which a setting can be given, and its value there."""
+    """A name under which the setting has a value: its value there, and its ConfigSource."""
 
     name: str
     value: str | None
@@ -69,9 +76,10 @@ class ConfigSynonym(Message):
 
 @frozen
 class ConfigEntry(Message):
-    """One setting: its value as text, a ConfigSource and a ConfigType. A sensitive setting's value is None.
+    """One setting: its value as text, the ConfigSource of the value, and the ConfigType. A sensitive value is None.
 
-    `synonyms` hold the values from which the value was chosen, by precedence; `documentation` explains the setting.
+    `synonyms` are all values from which `value` was chosen, by precedence; empty if not requested. `documentation`
+    explains the setting; None if not requested.
     """
 
     name: str
@@ -86,7 +94,7 @@ class ConfigEntry(Message):
 
 @frozen
 class DescribedConfigs(Message):
-    """The settings of one resource, by name."""
+    """The requested settings of one resource, or the error that explains why there are none."""
 
     resource_type: int
     resource_name: str
@@ -104,7 +112,7 @@ class DescribeConfigsResponse(Response):
 
 @frozen
 class DescribeConfigsRequest(Request):
-    """Describes settings; only the broker itself describes its own, any broker describes a topic's."""
+    """Describes settings. Any broker describes a topic's; a broker's are described by that broker alone."""
 
     resources: tuple[ConfigQuery, ...]
     include_synonyms: bool = False
@@ -119,7 +127,10 @@ class DescribeConfigsRequest(Request):
 
 @frozen
 class ConfigChange(Message):
-    """The change of one setting. `operation` is a ConfigOp; DELETE takes no value."""
+    """The change of one setting.
+
+    `operation` is a ConfigOp; `value` is required, except for DELETE, which ignores it.
+    """
 
     name: str
     value: str | None = None
@@ -137,7 +148,7 @@ class ConfigAlteration(Message):
 
 @frozen
 class AlteredConfigs(Message):
-    """The outcome for one resource."""
+    """The outcome for one resource. With an error, none of its settings has changed."""
 
     resource_type: int
     resource_name: str
@@ -154,7 +165,11 @@ class IncrementalAlterConfigsResponse(Response):
 
 @frozen
 class IncrementalAlterConfigsRequest(Request):
-    """Changes settings; any broker answers when it has applied them, the others learn of them from the controller."""
+    """Changes settings of topics; any broker may be asked. A broker's settings are read-only.
+
+    The broker writes the changes to ZooKeeper and waits at most half a second until the controller has sent them to it.
+    `validate_only` checks the changes without making them.
+    """
 
     resources: tuple[ConfigAlteration, ...]
     validate_only: bool = False
@@ -168,7 +183,7 @@ class IncrementalAlterConfigsRequest(Request):
 
 @frozen
 class DeleteRecordsPartition(Message):
-    """One partition; all records below `offset` are deleted, and −1 means the high watermark."""
+    """One partition whose records below `offset` are deleted; −1 means all records below the high watermark."""
 
     topic: str
     partition: int
@@ -177,7 +192,10 @@ class DeleteRecordsPartition(Message):
 
 @frozen
 class DeletedRecords(Message):
-    """The outcome; `low_watermark` is the smallest log start offset of all live replicas."""
+    """The outcome for one partition. `low_watermark` is the smallest log start offset of all live replicas.
+
+    `low_watermark` is also set with REQUEST_TIMED_OUT; it is −1 with every other error.
+    """
 
     topic: str
     partition: int
@@ -195,9 +213,10 @@ class DeleteRecordsResponse(Response):
 
 @frozen
 class DeleteRecordsRequest(Request):
-    """Deletes records; sent to each partition's leader.
+    """Deletes records; sent to the partitions' leader.
 
-    The answer comes when every live replica has applied the offset, else REQUEST_TIMED_OUT.
+    The answer comes when every live replica has raised its log start offset, or after `timeout_ms`. A partition whose
+    replicas have not followed by then gets REQUEST_TIMED_OUT, although its leader has deleted the records.
     """
 
     partitions: tuple[DeleteRecordsPartition, ...]
@@ -212,7 +231,10 @@ class DeleteRecordsRequest(Request):
 
 @frozen
 class LogDirReplica(Message):
-    """One log in a directory. `offset_lag` is the distance from its end to the committed end that its broker knows."""
+    """One partition's log in a log directory.
+
+    `offset_lag` is how far the log ends before the high watermark that this broker knows; 0 if it ends at or after it.
+    """
 
     topic: str
     partition: int
@@ -222,7 +244,10 @@ class LogDirReplica(Message):
 
 @frozen
 class LogDir(Message):
-    """One log directory; a size is −1 if the disk does not report it."""
+    """One log directory and the requested logs in it. With an error the directory is offline, and has no replicas.
+
+    `total_bytes` and `usable_bytes` are the size and the free space of the disk; −1 if the disk does not answer.
+    """
 
     path: str
     error_code: int
@@ -241,7 +266,10 @@ class DescribeLogDirsResponse(Response):
 
 @frozen
 class DescribeLogDirsRequest(Request):
-    """Describes log directories; sent to each broker. `partitions` None asks for all of its logs."""
+    """Describes the log directories of the addressed broker. `partitions` None requests all logs in them.
+
+    Partitions without a log on the broker are left out of the answer without an error.
+    """
 
     partitions: tuple[DescribePartition, ...] | None = None
 

@@ -51,7 +51,10 @@ M = TypeVar("M", bound=Message)
 class RequestHeader(NamedTuple):
     """The header of a request.
 
-    deadline_ms       on the addressee's monotonic clock, learned in the handshake; −1 in the handshake itself
+    client_id         the sender's name for logs
+    cluster_id        the id of the cluster that the request is meant for; "" for any cluster
+    deadline_ms       when the sender stops waiting, on the addressee's monotonic clock (learned in the handshake); −1
+                      in the handshake itself
     sender_epoch      the sending broker's epoch (czxid of its registration), −1 from clients
     addressee_epoch   the epoch of the addressed broker; −1 for any epoch
     """
@@ -67,7 +70,10 @@ class RequestHeader(NamedTuple):
 
 
 class ResponseHeader(NamedTuple):
-    """The header of a response. With an `error_code` ≠ 0 no body follows."""
+    """The header of a response. With an `error_code` ≠ 0 the whole request was rejected, and no body follows.
+
+    `correlation_id` is that of the request.
+    """
 
     correlation_id: int
     error_code: int
@@ -91,7 +97,10 @@ class Body:
         self._next = 0
 
     def read(self, cls: type[M], version: int = NEWEST) -> M:
-        """Return the message, once; ProtocolError if the body is not exactly one `cls` of that version."""
+        """Return the body as a message of this class; may be called once.
+
+        Raises ProtocolError if the body is not exactly one `cls` of that version, or if a frame belongs to no field.
+        """
         kind: Any = cls
         message: M = _message_coder(kind, version).decode(self._value, self)
         if self._next != len(self._frames):
@@ -99,7 +108,10 @@ class Body:
         return message
 
     def take(self, index: int) -> Buffer:
-        """Return the record bytes to which a field refers; ProtocolError unless they are the next frame."""
+        """Return the frame of record bytes with this index, for a `Buffer` field.
+
+        Raises ProtocolError if it is not the first frame that was not taken yet.
+        """
         if index != self._next or index >= len(self._frames):
             raise ProtocolError("a records field does not refer to the next frame")
         self._next += 1
@@ -109,9 +121,11 @@ class Body:
 def encode(
     header: RequestHeader | ResponseHeader, message: Message | None = None, version: int = NEWEST
 ) -> list[Buffer]:
-    """Return the frames of a message: the envelope, and the record bytes uncopied. `version` is the request's.
+    """Return the frames of a message: the envelope, then the uncopied bytes of each `Buffer` field.
 
-    Raises ProtocolError if the message exceeds a limit of the protocol.
+    `message` None gives an envelope without a body, as for an error. `version` is that of the request; fields of later
+    versions are left out. Raises ProtocolError for a string of more than MAX_STRING bytes, a string that is not
+    UTF-8, or a number beyond 64 bits. Sizes of envelopes and frames are not checked.
     """
     if message is None:
         return [_pack(((_FRAMING, *header),))]
@@ -122,13 +136,19 @@ def encode(
 
 
 def decode_request(frames: Sequence[Buffer]) -> tuple[RequestHeader, Body]:
-    """Return the header and the body of a request; ProtocolError if the frames are not a request."""
+    """Return the header and the undecoded body of a request.
+
+    Raises ProtocolError if the frames have no valid request header. `Body.read` checks the body.
+    """
     fields, body = _decode(frames, _REQUEST_TYPES)
     return RequestHeader._make(fields), body
 
 
 def decode_response(frames: Sequence[Buffer]) -> tuple[ResponseHeader, Body]:
-    """Return the header and the body of a response; ProtocolError if the frames are not a response."""
+    """Return the header and the undecoded body of a response.
+
+    Raises ProtocolError if the frames have no valid response header. `Body.read` checks the body.
+    """
     fields, body = _decode(frames, _RESPONSE_TYPES)
     return ResponseHeader._make(fields), body
 
@@ -165,7 +185,7 @@ def _pack(envelope: tuple[Any, ...]) -> bytes:
 
 
 def _unpack(frame: Buffer) -> Any:
-    """Return the decoded frame; ProtocolError if it is not msgpack, or has a string that is too long."""
+    """Return the decoded frame; ProtocolError if it is not msgpack, or has a string of more than MAX_STRING bytes."""
     try:
         return msgpack.unpackb(frame, strict_map_key=False, max_str_len=MAX_STRING)
     except (ValueError, TypeError, RecursionError) as error:  # msgpack's own errors derive from ValueError
@@ -182,11 +202,12 @@ def _has_huge_number(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Coder:
-    """The encoding and decoding of one type.
+    """The encoding and decoding of one type of field.
 
-    wire     the Python types into which msgpack may decode it; the code that holds a value checks them before `decode`
-    encode   None if the value is sent unchanged
-    decode   None if the decoded value needs no conversion
+    wire     the Python types into which msgpack may decode a value; the coder of the enclosing message, tuple or dict
+             checks them before it calls `decode`
+    encode   returns the value to pack, and appends record bytes to the list; None if the value is packed unchanged
+    decode   returns the field's value; None if the unpacked value is the field's value
     """
 
     wire: frozenset[type]
@@ -205,7 +226,7 @@ _DICT = frozenset({dict})
 
 @cache
 def _coder(annotation: Any, version: int) -> _Coder:
-    """Return the coder of one type, compiled at its first use."""
+    """Return the coder of one field type in this version. Raises TypeError for a type that no message may have."""
     if isinstance(annotation, type) and issubclass(annotation, Message):
         kind: Any = annotation
         return _Coder(_LIST, *_message_coder(kind, version))

@@ -1,4 +1,4 @@
-"""Define the requests between brokers and the controller: leadership, stopped replicas, metadata, shutdown.
+"""Define the requests between brokers and the controller: leadership, stopped replicas, metadata, shutdown, log ends.
 
 The form is that of `tidelog.protocol.messages`. Only the REPLICATION listener accepts these requests.
 """
@@ -23,7 +23,10 @@ class ListenerAddress(Message):
 
 @frozen
 class BrokerInfo(Message):
-    """A live broker and its listeners by name. `epoch` is the czxid of its registration."""
+    """A live broker and its listeners. `epoch` is the broker epoch (the czxid of its registration).
+
+    `shutting_down` is True from the broker's ControlledShutdown request on.
+    """
 
     broker_id: int
     epoch: int
@@ -36,7 +39,7 @@ class BrokerInfo(Message):
 
     @property
     def replication_endpoint(self) -> Endpoint:
-        """The address for other brokers and the controller."""
+        """The address of the listener REPLICATION, for brokers and the controller; ProtocolError if there is none."""
         endpoint = self.endpoint_of(BROKERS)
         if endpoint is None:
             raise ProtocolError(f"broker {self.broker_id} has no listener {BROKERS}")
@@ -45,10 +48,12 @@ class BrokerInfo(Message):
 
 @frozen
 class PartitionStateMessage(Message):
-    """A partition's state as its state znode has it; `partition_epoch` is that znode's version.
+    """A partition's state as its state znode in ZooKeeper has it, with the replicas that the controller knows.
 
-    unclean   the leader is known to lack committed records, and leads nevertheless
-    leaving   brokers that are no longer replicas, but keep their log until a StopReplica request deletes it
+    leader            −1 for none
+    partition_epoch   the version of the state znode
+    unclean           the leader is known to lack committed records, and leads nevertheless
+    leaving           brokers that are no longer replicas, but keep their log until a StopReplica request deletes it
     """
 
     topic: str
@@ -65,7 +70,7 @@ class PartitionStateMessage(Message):
 
 @frozen
 class TopicInfo(Message):
-    """A topic's id, its settings that differ from the defaults, and its number of partitions."""
+    """A topic's id, the settings that were set for this topic, and its number of partitions."""
 
     name: str
     topic_id: str
@@ -75,7 +80,7 @@ class TopicInfo(Message):
 
 @frozen
 class PartitionOutcome(Message):
-    """The outcome for one partition."""
+    """The outcome for one partition; an `error_code` of 0 means that the request was carried out for it."""
 
     topic: str
     partition: int
@@ -84,7 +89,10 @@ class PartitionOutcome(Message):
 
 @frozen
 class LeaderAndIsrResponse(Response):
-    """The answer; `error_code` is for the request as a whole."""
+    """The answer, with one entry for each partition of the request, in order.
+
+    A non-zero `error_code` rejects the request as a whole (a stale controller epoch); then there are no entries.
+    """
 
     error_code: int
     partitions: tuple[PartitionOutcome, ...] = ()
@@ -92,7 +100,11 @@ class LeaderAndIsrResponse(Response):
 
 @frozen
 class LeaderAndIsrRequest(Request):
-    """Makes the addressee leader or follower. The controller repeats it until answered; stale states are ignored."""
+    """Makes the addressee leader or follower of the partitions, and opens or creates their logs.
+
+    The controller sends the request again until the addressee answers. A state that is older than the addressee's own
+    gets an error in its entry, and changes nothing. `topics` describes the topics of `partitions`.
+    """
 
     controller_id: int
     controller_epoch: int
@@ -111,7 +123,11 @@ ANY_EPOCH = -1
 
 @frozen
 class StopReplicaPartition(Message):
-    """A replica to stop; `delete` also removes its log. A replica with a later leader epoch ignores the request."""
+    """A replica to stop; `delete` also removes its log.
+
+    A replica with a later leader epoch than `leader_epoch` is not stopped, and answers FENCED_LEADER_EPOCH; ANY_EPOCH
+    stops every replica.
+    """
 
     topic: str
     partition: int
@@ -121,7 +137,10 @@ class StopReplicaPartition(Message):
 
 @frozen
 class StopReplicaResponse(Response):
-    """The answer; `error_code` is for the request as a whole."""
+    """The answer, with one entry for each partition of the request, in order.
+
+    A non-zero `error_code` rejects the request as a whole (a stale controller epoch); then there are no entries.
+    """
 
     error_code: int
     partitions: tuple[PartitionOutcome, ...] = ()
@@ -129,7 +148,10 @@ class StopReplicaResponse(Response):
 
 @frozen
 class StopReplicaRequest(Request):
-    """Stops replicas of the addressee."""
+    """Stops replicas of the addressee, and deletes some.
+
+    A replica that the addressee does not have counts as stopped.
+    """
 
     controller_id: int
     controller_epoch: int
@@ -142,17 +164,21 @@ class StopReplicaRequest(Request):
 
 @frozen
 class UpdateMetadataResponse(Response):
-    """The answer; `error_code` is for the request as a whole."""
+    """The answer; a non-zero `error_code` means that nothing was applied, because the controller epoch is stale."""
 
     error_code: int
 
 
 @frozen
 class UpdateMetadataRequest(Request):
-    """Replaces the metadata that the addressee gives to clients: all live brokers, and the changed partitions.
+    """Updates the metadata that the addressee gives to clients.
 
-    Topics in `deleted_topics` are removed, and so are topics that are not in `every_topic`. This dict has the ids of
-    all topics by name ("" if not known); None if the request has changes only.
+    live_brokers     all live brokers; they replace the known ones
+    partitions       partitions whose state is new or has changed
+    topics           topics that are new or have changed
+    deleted_topics   topics to remove
+    every_topic      the id of every topic by name ("" if not known), and all other topics are removed; None removes
+                     only `deleted_topics`
     """
 
     controller_id: int
@@ -170,7 +196,11 @@ class UpdateMetadataRequest(Request):
 
 @frozen
 class ControlledShutdownResponse(Response):
-    """The answer; `remaining` are the partitions that the broker still leads."""
+    """The answer; `remaining` are the partitions that the broker still leads.
+
+    A partition remains if no other replica may lead it. A non-zero `error_code` means that this broker is not the
+    controller (any more), or that the broker epoch is stale.
+    """
 
     error_code: int
     remaining: tuple[DescribePartition, ...] = ()
@@ -178,7 +208,10 @@ class ControlledShutdownResponse(Response):
 
 @frozen
 class ControlledShutdownRequest(Request):
-    """A broker asks the controller to move its leaderships away before it stops."""
+    """Sent by a broker that shuts down: the controller moves the leadership of its partitions to other replicas.
+
+    The answer comes when the moves are stored and the new leaders have confirmed, or after the controller's time limit.
+    """
 
     broker_id: int
     broker_epoch: int
@@ -190,7 +223,7 @@ class ControlledShutdownRequest(Request):
 
 @frozen
 class EpochBegin(Message):
-    """The first offset of a leader epoch in a log."""
+    """A leader epoch of a log, and the offset at which it begins there."""
 
     epoch: int
     start_offset: int
@@ -198,9 +231,10 @@ class EpochBegin(Message):
 
 @frozen
 class LogEndAnswer(Message):
-    """The end of a log, and its latest leader epochs in order.
+    """The end of one replica's log, and its latest leader epochs (at most 32), the oldest first.
 
-    INELIGIBLE_REPLICA means that the log is gone (−1), or ends before its known high watermark.
+    INELIGIBLE_REPLICA: the broker has no log of the partition (`log_end_offset` is −1), or the log ends before the high
+    watermark that the broker had recorded before its start. `last_epoch` is −1 if the log has no epoch.
     """
 
     topic: str
@@ -213,7 +247,10 @@ class LogEndAnswer(Message):
 
 @frozen
 class LogEndsResponse(Response):
-    """The answer; `error_code` is for the request as a whole."""
+    """The answer, with one entry for each partition of the request, in order.
+
+    A non-zero `error_code` rejects the request as a whole (a stale controller epoch); then there are no entries.
+    """
 
     error_code: int
     partitions: tuple[LogEndAnswer, ...] = ()
@@ -221,7 +258,10 @@ class LogEndsResponse(Response):
 
 @frozen
 class LogEndsRequest(Request):
-    """Asks for the ends of the addressee's logs, when every ISR member may have lost records."""
+    """Asks for the ends of the addressee's logs (KIP-966), also of partitions without a leader.
+
+    The controller compares them to choose a leader when every ISR member may have lost records.
+    """
 
     controller_id: int
     controller_epoch: int

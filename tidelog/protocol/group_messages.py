@@ -18,7 +18,7 @@ from tidelog.protocol.messages import ApiKey, DescribePartition, Message, Reques
 
 @frozen
 class Coordinator(Message):
-    """The coordinator of one group."""
+    """The coordinator of the group `key`, at its address on the listener of the request; or an error."""
 
     key: str
     error_code: int
@@ -37,7 +37,10 @@ class FindCoordinatorResponse(Response):
 
 @frozen
 class FindCoordinatorRequest(Request):
-    """Finds coordinators; any broker answers. The first request creates the offsets topic; `key_type` 0 is a group."""
+    """Finds the coordinators of groups; any broker answers. `key_type` 0 means groups, the only supported kind.
+
+    If the offsets topic does not exist, the request starts its creation, and gets COORDINATOR_NOT_AVAILABLE until then.
+    """
 
     keys: tuple[str, ...]
     key_type: int = 0
@@ -51,7 +54,12 @@ class FindCoordinatorRequest(Request):
 
 @frozen
 class OffsetCommitPartition(Message):
-    """The offset to read next, the leader epoch of the record before it (−1: not known), and the user's metadata."""
+    """One offset to commit.
+
+    committed_offset         the offset of the next record to read
+    committed_leader_epoch   the leader epoch of the record before it; −1: not known
+    committed_metadata       any text of the user
+    """
 
     topic: str
     partition: int
@@ -62,7 +70,7 @@ class OffsetCommitPartition(Message):
 
 @frozen
 class CommittedPartition(Message):
-    """The outcome for one partition; `error_message` says why it was rejected."""
+    """The outcome for one partition; `error_message` says why it was rejected, None if the error says enough."""
 
     topic: str
     partition: int
@@ -79,7 +87,11 @@ class OffsetCommitResponse(Response):
 
 @frozen
 class OffsetCommitRequest(Request):
-    """Commits offsets with the coordinator; with `in_zookeeper` any broker commits to ZooKeeper (Kafka's version 0)."""
+    """Commits offsets of a group; sent to its coordinator, which answers when the ISR has the commit.
+
+    If a partition occurs twice, its last entry counts. With `in_zookeeper`, any broker commits to ZooKeeper instead
+    (Kafka's version 0), and the metadata is dropped.
+    """
 
     group_id: str
     partitions: tuple[OffsetCommitPartition, ...]
@@ -95,7 +107,7 @@ class OffsetCommitRequest(Request):
 
 @frozen
 class OffsetFetchPartition(Message):
-    """The committed offset of one partition; `committed_offset` is −1 if there is none."""
+    """The committed offset of one partition; −1 without an error if there is none."""
 
     topic: str
     partition: int
@@ -107,7 +119,10 @@ class OffsetFetchPartition(Message):
 
 @frozen
 class OffsetFetchResponse(Response):
-    """The answer: the partitions of the request in order, or all that have an offset if the request names none."""
+    """The answer: the partitions of the request in order, or all with an offset if the request has `partitions` None.
+
+    A non-zero `error_code` rejects the request as a whole; then there are no entries.
+    """
 
     error_code: int
     partitions: tuple[OffsetFetchPartition, ...] = ()
@@ -115,7 +130,11 @@ class OffsetFetchResponse(Response):
 
 @frozen
 class OffsetFetchRequest(Request):
-    """Fetches committed offsets from the same broker as `OffsetCommitRequest`. `partitions` None asks for all."""
+    """Fetches a group's committed offsets; sent to its coordinator, or with `in_zookeeper` to any broker.
+
+    `partitions` None asks for all partitions with an offset. Offsets of deleted topics are left out by a coordinator;
+    with `in_zookeeper` they come with an error.
+    """
 
     group_id: str
     partitions: tuple[DescribePartition, ...] | None = None
@@ -127,7 +146,10 @@ class OffsetFetchRequest(Request):
 
 @frozen
 class OffsetDeleteResponse(Response):
-    """The answer, with one entry for each partition of the request, in order."""
+    """The answer, with one entry for each partition of the request, in order.
+
+    A non-zero `error_code` rejects the request as a whole; then there are no entries.
+    """
 
     error_code: int
     partitions: tuple[CommittedPartition, ...] = ()
@@ -135,7 +157,10 @@ class OffsetDeleteResponse(Response):
 
 @frozen
 class OffsetDeleteRequest(Request):
-    """Deletes committed offsets of topics to which no member is subscribed (KIP-496)."""
+    """Deletes committed offsets (KIP-496); sent to the coordinator, which answers when the ISR has the tombstones.
+
+    A partition of a topic to which a member is subscribed gets GROUP_SUBSCRIBED_TO_TOPIC, and keeps its offset.
+    """
 
     group_id: str
     partitions: tuple[DescribePartition, ...]
@@ -150,7 +175,7 @@ class OffsetDeleteRequest(Request):
 
 @frozen
 class JoinGroupProtocol(Message):
-    """An assignment strategy that the member supports; `metadata` is its subscription."""
+    """An assignment strategy that the member supports; `metadata` is the member's subscription for this strategy."""
 
     name: str
     metadata: bytes
@@ -158,7 +183,7 @@ class JoinGroupProtocol(Message):
 
 @frozen
 class JoinGroupMember(Message):
-    """A member as the group's leader sees it."""
+    """A member as the group's leader sees it; `metadata` is its subscription for the chosen strategy."""
 
     member_id: str
     group_instance_id: str | None
@@ -169,7 +194,9 @@ class JoinGroupMember(Message):
 class JoinGroupResponse(Response):
     """The answer when a generation begins. With MEMBER_ID_REQUIRED, `member_id` is the id with which to join again.
 
-    members           all members; only the group's leader gets them
+    protocol_name     the assignment strategy of this generation
+    leader            the member id of the group's leader
+    members           all members of the generation; empty for members other than the leader
     skip_assignment   the leader must not change the assignment (KIP-814)
     """
 
@@ -185,7 +212,11 @@ class JoinGroupResponse(Response):
 
 @frozen
 class JoinGroupRequest(Request):
-    """Joins the next generation; answered when it begins. `protocols` are in the order of preference."""
+    """Joins the next generation of a group; the coordinator answers when that generation begins.
+
+    A new member sends "" as `member_id`, and joins again with the id that it gets (KIP-394). `protocols` are in the
+    member's order of preference. A negative `rebalance_timeout_ms` means the session timeout.
+    """
 
     group_id: str
     session_timeout_ms: int
@@ -209,7 +240,7 @@ class SyncGroupAssignment(Message):
 
 @frozen
 class SyncGroupResponse(Response):
-    """The assignment of this member."""
+    """The assignment of the member that sent the request, in the form of the group's protocol."""
 
     error_code: int
     protocol_type: str = ""
@@ -219,7 +250,10 @@ class SyncGroupResponse(Response):
 
 @frozen
 class SyncGroupRequest(Request):
-    """Requests the member's assignment; the leader's request brings all assignments, and the others wait for it."""
+    """Requests the member's assignment in this generation.
+
+    The leader's request brings the assignments of all members; all answers come when the coordinator has written them.
+    """
 
     group_id: str
     generation_id: int
@@ -235,14 +269,14 @@ class SyncGroupRequest(Request):
 
 @frozen
 class HeartbeatResponse(Response):
-    """The answer; REBALANCE_IN_PROGRESS means that the member must join again."""
+    """The answer; 0 renews the session, and REBALANCE_IN_PROGRESS means that the member must join again."""
 
     error_code: int
 
 
 @frozen
 class HeartbeatRequest(Request):
-    """Proves that the member is alive."""
+    """Proves to the coordinator that the member is alive, and asks whether a rebalance has begun."""
 
     group_id: str
     generation_id: int
@@ -255,7 +289,7 @@ class HeartbeatRequest(Request):
 
 @frozen
 class LeavingMember(Message):
-    """A member that leaves; a static member may be named by its instance id alone."""
+    """A member that leaves; a static member may be named by its instance id alone, with "" as `member_id`."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -263,7 +297,7 @@ class LeavingMember(Message):
 
 @frozen
 class LeftMember(Message):
-    """The outcome for one member."""
+    """The outcome for one member, named as in the request; UNKNOWN_MEMBER_ID if the group does not have it."""
 
     member_id: str
     group_instance_id: str | None
@@ -272,7 +306,10 @@ class LeftMember(Message):
 
 @frozen
 class LeaveGroupResponse(Response):
-    """The answer, with one entry for each member of the request, in order."""
+    """The answer, with one entry for each member of the request, in order.
+
+    A non-zero `error_code` rejects the request as a whole; then there are no entries.
+    """
 
     error_code: int
     members: tuple[LeftMember, ...] = ()
@@ -280,7 +317,7 @@ class LeaveGroupResponse(Response):
 
 @frozen
 class LeaveGroupRequest(Request):
-    """Removes members at once, instead of after their session timeout."""
+    """Removes members at once, instead of after their session timeout; any client may send it for any member."""
 
     group_id: str
     members: tuple[LeavingMember, ...]
@@ -293,11 +330,11 @@ class LeaveGroupRequest(Request):
 
 
 class MemberStage(StrEnum):
-    """The progress of a member in the rebalance, as the coordinator knows it."""
+    """How far a member is in the rebalance, as the coordinator knows it."""
 
-    #: The member has received its partitions.
+    #: No rebalance is in progress; the member has its partitions.
     ASSIGNED = "Assigned"
-    #: The member has sent its request, and waits for other members.
+    #: The member has sent its JoinGroup or SyncGroup request, and waits for other members.
     WAITING = "Waiting"
     #: The coordinator waits for this member's next request: JoinGroup or SyncGroup.
     AWAITED = "Awaited"
@@ -305,7 +342,10 @@ class MemberStage(StrEnum):
 
 @frozen
 class DescribedMember(Message):
-    """A member; `metadata` and `assignment` have the form of the group's protocol, `stage` is a MemberStage or ""."""
+    """A member. `metadata` and `assignment` have the form of the group's protocol; empty during a rebalance.
+
+    `stage` is a MemberStage; "" from brokers of version 0.
+    """
 
     member_id: str
     group_instance_id: str | None
@@ -318,8 +358,9 @@ class DescribedMember(Message):
 
 @frozen
 class DescribedGroup(Message):
-    """A group; `state` is Dead if there is no group of this name.
+    """A group, or the error why the broker cannot describe it. `state` is Dead if there is no group of this name.
 
+    `protocol` is the chosen assignment strategy; "" during a rebalance.
     `pending_member_ids` are ids that the coordinator assigned to consumers which have not joined with them (KIP-394).
     """
 
@@ -341,7 +382,7 @@ class DescribeGroupsResponse(Response):
 
 @frozen
 class DescribeGroupsRequest(Request):
-    """Describes groups; sent to their coordinator."""
+    """Describes groups; sent to their coordinator. A group of another coordinator gets NOT_COORDINATOR."""
 
     groups: tuple[str, ...]
 
@@ -352,7 +393,7 @@ class DescribeGroupsRequest(Request):
 
 @frozen
 class ListedGroup(Message):
-    """A group that the broker coordinates."""
+    """A group that the broker coordinates; `protocol_type` and `state` are "" for a group of ZooKeeper."""
 
     group_id: str
     protocol_type: str
@@ -361,7 +402,7 @@ class ListedGroup(Message):
 
 @frozen
 class ListGroupsResponse(Response):
-    """The groups of the answering broker."""
+    """The groups that the answering broker coordinates; an error means that `groups` may not be complete."""
 
     error_code: int
     groups: tuple[ListedGroup, ...] = ()
@@ -369,9 +410,9 @@ class ListGroupsResponse(Response):
 
 @frozen
 class ListGroupsRequest(Request):
-    """Lists groups; sent to each broker. Empty `states` ask for all (KIP-518).
+    """Lists the groups that the addressed broker coordinates; empty `states` ask for groups in any state (KIP-518).
 
-    With `in_zookeeper` any broker answers with the groups that have offsets in ZooKeeper, without further details.
+    With `in_zookeeper`, any broker lists the groups that have offsets in ZooKeeper, and `states` is ignored.
     """
 
     states: tuple[str, ...] = ()
@@ -383,7 +424,7 @@ class ListGroupsRequest(Request):
 
 @frozen
 class DeletedGroup(Message):
-    """The outcome for one group."""
+    """The outcome for one group: NON_EMPTY_GROUP if it has members, GROUP_ID_NOT_FOUND if it does not exist."""
 
     group_id: str
     error_code: int
@@ -398,7 +439,10 @@ class DeleteGroupsResponse(Response):
 
 @frozen
 class DeleteGroupsRequest(Request):
-    """Deletes groups without members and their committed offsets; sent to their coordinator."""
+    """Deletes groups without members and their committed offsets; sent to their coordinator.
+
+    The answer comes when the ISR has all tombstones.
+    """
 
     groups: tuple[str, ...]
 

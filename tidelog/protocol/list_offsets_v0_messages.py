@@ -13,7 +13,11 @@ from tidelog.protocol.messages import ApiKey, Message, Request, Response
 
 @frozen
 class SegmentOffsetsPartition(Message):
-    """One partition to look up; `timestamp` in ms, or −1 latest, −2 earliest."""
+    """One partition to look up; `timestamp` in ms, or −1 for the end of the log, −2 for its start.
+
+    max_num_offsets        the answer has at most this many offsets
+    current_leader_epoch   the leader epoch that the sender knows; −1: no check
+    """
 
     topic: str
     partition: int
@@ -24,7 +28,11 @@ class SegmentOffsetsPartition(Message):
 
 @frozen
 class SegmentOffsets(Message):
-    """The first offsets of segments, the newest first; empty if all segments are later than the target."""
+    """The offsets of one partition, in descending order.
+
+    For a time: the first offsets of all segments that were last written at or before it; empty if there is none. No
+    offset is beyond the high watermark for a consumer, or beyond the log end for other senders.
+    """
 
     topic: str
     partition: int
@@ -41,7 +49,7 @@ class ListSegmentOffsetsResponse(Response):
 
 @frozen
 class ListSegmentOffsetsRequest(Request):
-    """Looks up offsets by the last write of segments; the same brokers answer as for `ListOffsetsRequest`."""
+    """Looks up offsets by the last write of segments; the leader answers, or any replica if `replica_id` is −2."""
 
     partitions: tuple[SegmentOffsetsPartition, ...]
     replica_id: int = CONSUMER_REPLICA_ID

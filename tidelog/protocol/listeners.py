@@ -32,7 +32,10 @@ class Listener:
 
     @classmethod
     def parse(cls, text: str) -> Listener:
-        """Parse `NAME://host:port` or `NAME://[v6]:port`; ValueError says what is wrong."""
+        """Return the listener of a text `NAME://host:port` or `NAME://[v6]:port`.
+
+        Raises ValueError, with the reason, for another form, or for a name that no listener can have.
+        """
         name, separator, address = text.strip().partition("://")
         if not separator:
             raise ValueError(f"{text!r} is not NAME://host:port")

@@ -19,7 +19,7 @@ from tidelog.model import CONSUMER_REPLICA_ID, NO_TIMESTAMP, READ_UNCOMMITTED, B
 
 
 class ApiKey(IntEnum):
-    """The kind of a request."""
+    """The API of a request, with Kafka's numbers; numbers from 1000 on are Tidelog's own."""
 
     PRODUCE = 0
     FETCH = 1
@@ -61,19 +61,19 @@ class ApiKey(IntEnum):
 
 
 class Message:
-    """Base class of all messages; it has no fields."""
+    """Base class of all requests, responses and the messages nested in them."""
 
     __slots__ = ()
 
 
 class Response(Message):
-    """Base class of responses."""
+    """Base class of responses. Fields of later versions than the request's have their defaults."""
 
     __slots__ = ()
 
 
 class Request(Message):
-    """Base class of requests. `versions` is the (lowest, highest) version that this code supports."""
+    """Base class of requests: the API, the class of the response, and the (lowest, highest) supported version."""
 
     __slots__ = ()
     api: ClassVar[ApiKey]
@@ -88,7 +88,7 @@ class Request(Message):
 
 @frozen
 class ApiRange(Message):
-    """The versions of one API that the broker supports."""
+    """The lowest and the highest version of one API that the broker supports."""
 
     api_key: int
     min_version: int
@@ -97,7 +97,10 @@ class ApiRange(Message):
 
 @frozen
 class ApiVersionsResponse(Response):
-    """The answering broker. `monotonic_ms` is its clock, on which the deadlines of this connection are stated."""
+    """The identity of the answering broker, and the APIs that this listener accepts.
+
+    monotonic_ms   the broker's monotonic clock at the answer; the deadlines of all later requests are stated on it
+    """
 
     error_code: int
     cluster_id: str
@@ -109,7 +112,7 @@ class ApiVersionsResponse(Response):
 
 @frozen
 class ApiVersionsRequest(Request):
-    """The handshake, with the sender's software name and version."""
+    """The handshake; must be the first request. `client_software` is the sender's name and version, such as "x/1.0"."""
 
     client_software: str
 
@@ -122,7 +125,7 @@ class ApiVersionsRequest(Request):
 
 @frozen
 class ProducePartition(Message):
-    """The batch for one partition; `records` is exactly one RecordBatch (v2)."""
+    """The batch for one partition; `records` is exactly one RecordBatch v2."""
 
     topic: str
     partition: int
@@ -139,9 +142,13 @@ class RecordError(Message):
 
 @frozen
 class ProducePartitionResponse(Message):
-    """The outcome for one partition; `base_offset` is that of the first record, also if the batch was a repetition.
+    """The outcome for one partition.
 
-    `record_errors` names the records because of which the batch was rejected, if single records are the cause.
+    base_offset          the offset of the batch's first record; for a repeated batch that of the first append; −1 with
+                         an error before the append
+    log_append_time_ms   the broker's time in the records, if the topic has LogAppendTime; else −1
+    log_start_offset     of the leader's log; −1 with an error before the append
+    record_errors        the records because of which the batch was rejected, if single records are the cause
     """
 
     topic: str
@@ -163,7 +170,12 @@ class ProduceResponse(Response):
 
 @frozen
 class ProduceRequest(Request):
-    """Appends batches. `acks` is 0 (no answer), 1 (the leader's log) or −1 (the whole ISR, within `timeout_ms`)."""
+    """Appends batches; sent to the partitions' leader.
+
+    acks         0: no answer, not even for errors; 1: the answer comes when the leader's log has the batches; −1: when
+                 the whole ISR has them
+    timeout_ms   partitions that are not acknowledged by then get REQUEST_TIMED_OUT, but stay appended
+    """
 
     acks: int
     timeout_ms: int
@@ -179,7 +191,15 @@ class ProduceRequest(Request):
 
 @frozen
 class FetchPartition(Message):
-    """One partition to fetch. `log_start_offset` is the follower's, −1 from consumers; "" as `topic_id`: no check."""
+    """One partition to fetch.
+
+    current_leader_epoch   the leader epoch that the sender knows; the leader rejects another one; −1: no check, which
+                           only consumers may send
+    fetch_offset           the offset of the first record to return
+    partition_max_bytes    the limit for this partition; the first batch of an answer is sent even if it is larger
+    log_start_offset       the follower's; −1 from consumers
+    topic_id               the leader rejects another topic id; "": no check
+    """
 
     topic: str
     partition: int
@@ -192,7 +212,11 @@ class FetchPartition(Message):
 
 @frozen
 class FetchPartitionResponse(Message):
-    """The fetched data; `records` are whole batches, and the first may begin before `fetch_offset`. None: no data."""
+    """The data of one partition, or an error.
+
+    records          whole batches, of which the first may begin before `fetch_offset`; None if there is no data
+    high_watermark   −1 with an error; with OFFSET_OUT_OF_RANGE it is set, like the log start offset
+    """
 
     topic: str
     partition: int
@@ -205,8 +229,9 @@ class FetchPartitionResponse(Message):
 
 @frozen
 class FetchResponse(Response):
-    """The answer. A consumer gets an entry for each partition of the request in order, a follower only changed ones.
+    """The answer. A consumer gets an entry for each partition of the request, in order.
 
+    A follower gets only partitions with records, an error, or a changed high watermark or log start offset.
     `session_id` identifies the fetch session in the next fetches; 0 if there is none.
     """
 
@@ -216,7 +241,7 @@ class FetchResponse(Response):
 
 @frozen
 class ForgottenPartition(Message):
-    """A partition that a follower no longer fetches."""
+    """A partition that the follower removes from its fetch session."""
 
     topic: str
     partition: int
@@ -224,11 +249,12 @@ class ForgottenPartition(Message):
 
 @frozen
 class FetchRequest(Request):
-    """Fetches records; the broker waits up to `max_wait_ms` for `min_bytes`.
+    """Fetches records; sent to the partitions' leader, which waits up to `max_wait_ms` for `min_bytes` or an error.
 
-    `replica_id` ≥ 0 is a follower's, and its `fetch_offset` is its log end offset, so that the fetch acknowledges all
-    records below. `session_epoch` 0 begins a fetch session. The next fetches count from 1 and name only the partitions
-    that have changed, but apply to all others of the session, too (KIP-227). −1 requests no session.
+    `replica_id` ≥ 0 is a follower's. Its `fetch_offset` is its log end offset, so that the fetch acknowledges all
+    records below; the leader answers it as soon as there are any records. Only followers have sessions (KIP-227):
+    `session_epoch` −1 requests none, 0 begins one, and the next fetches of the session count from 1. Each also covers
+    the partitions that earlier fetches of the session named, until the leader answers one with records or an error.
     """
 
     replica_id: int
@@ -250,7 +276,12 @@ class FetchRequest(Request):
 
 @frozen
 class ListOffsetsPartition(Message):
-    """One partition to look up; `timestamp` in ms, or −1 latest, −2 earliest, −3 the largest timestamp."""
+    """One partition to look up.
+
+    timestamp              in ms; or −1 for the end offset, −2 for the start offset, −3 for the record with the largest
+                           timestamp
+    current_leader_epoch   the leader epoch that the sender knows; the leader rejects another one; −1: no check
+    """
 
     topic: str
     partition: int
@@ -260,7 +291,11 @@ class ListOffsetsPartition(Message):
 
 @frozen
 class ListOffsetsPartitionResponse(Message):
-    """The found offset; `offset` and `timestamp` are −1 if no record qualifies."""
+    """The found offset, with the timestamp (ms) of its record and the leader epoch of that record.
+
+    `offset` and `timestamp` are −1 if no record qualifies. `timestamp` is −1 also for the start and the end offset. If
+    the records cannot be read, `offset` says where, beside the error.
+    """
 
     topic: str
     partition: int
@@ -279,7 +314,10 @@ class ListOffsetsResponse(Response):
 
 @frozen
 class ListOffsetsRequest(Request):
-    """Looks up offsets by time; only the leader answers (a follower also answers `replica_id` −2)."""
+    """Looks up offsets by time; the leader answers, or any replica if `replica_id` is −2.
+
+    For consumers (`replica_id` −1) the log ends at the high watermark, for all others at the log end offset.
+    """
 
     partitions: tuple[ListOffsetsPartition, ...]
     replica_id: int = CONSUMER_REPLICA_ID
@@ -294,7 +332,7 @@ class ListOffsetsRequest(Request):
 
 @frozen
 class BrokerAddress(Message):
-    """The address of a live broker for clients."""
+    """The address of a live broker on the listener to which the request was sent."""
 
     broker_id: int
     host: str
@@ -303,7 +341,11 @@ class BrokerAddress(Message):
 
 @frozen
 class PartitionMetadata(Message):
-    """One partition; `leader` is −1 if there is none (`error_code` LEADER_NOT_AVAILABLE)."""
+    """One partition. `leader` is −1 with LEADER_NOT_AVAILABLE if no live broker leads it.
+
+    `leader` is −1 with LISTENER_NOT_FOUND if the leader has no listener of the request's name. `offline_replicas` are
+    the replicas on brokers that are not live.
+    """
 
     partition: int
     error_code: int
@@ -316,7 +358,10 @@ class PartitionMetadata(Message):
 
 @frozen
 class TopicMetadata(Message):
-    """One topic; `topic_id` is the UUID in Kafka's base64url form, empty with an error."""
+    """One topic with its partitions in order, or an error.
+
+    `topic_id` is the UUID in Kafka's base64url form; "" with an error, or if the broker does not know it yet.
+    """
 
     name: str
     error_code: int
@@ -327,7 +372,12 @@ class TopicMetadata(Message):
 
 @frozen
 class MetadataResponse(Response):
-    """The cluster's metadata as the answering broker knows it."""
+    """The cluster's metadata as the answering broker knows it.
+
+    controller_id   −1 if the controller is not known, or cannot be reached on the listener of the request
+    brokers         the live brokers with such a listener, by id
+    topics          in the order of the request, without repetitions; sorted by name if it asks for all
+    """
 
     cluster_id: str
     controller_id: int
@@ -337,7 +387,7 @@ class MetadataResponse(Response):
 
 @frozen
 class MetadataRequest(Request):
-    """Requests metadata; `topics` None asks for all topics."""
+    """Requests metadata; any broker answers. `topics` None asks for all topics, and () for none."""
 
     topics: tuple[str, ...] | None = None
 
@@ -350,7 +400,10 @@ class MetadataRequest(Request):
 
 @frozen
 class EpochPartition(Message):
-    """One partition, with the leader epoch whose end in the leader's log is requested."""
+    """One partition, with the leader epoch whose end in the leader's log is requested.
+
+    `current_leader_epoch` is the epoch that the sender knows; the leader rejects another one; −1: no check.
+    """
 
     topic: str
     partition: int
@@ -360,7 +413,10 @@ class EpochPartition(Message):
 
 @frozen
 class EpochEndOffset(Message):
-    """The largest epoch up to the requested one, and its end offset (exclusive); (−1, −1) if there is none."""
+    """The largest epoch up to the requested one in the leader's log, and the offset after its last record.
+
+    Both are −1 if the log has no such epoch, and with an error.
+    """
 
     topic: str
     partition: int
@@ -378,7 +434,10 @@ class OffsetForLeaderEpochResponse(Response):
 
 @frozen
 class OffsetForLeaderEpochRequest(Request):
-    """Asks for the ends of epochs, by which a follower truncates its log before it fetches (KIP-101, KIP-320)."""
+    """Asks the partitions' leader where leader epochs end in its log.
+
+    A follower truncates its log by the answer before it fetches (KIP-101); a consumer detects truncation (KIP-320).
+    """
 
     partitions: tuple[EpochPartition, ...]
     replica_id: int = CONSUMER_REPLICA_ID
@@ -392,7 +451,7 @@ class OffsetForLeaderEpochRequest(Request):
 
 @frozen
 class InitProducerIdResponse(Response):
-    """A producer id that was never given out before, with epoch 0."""
+    """A producer id that was never given out before, with epoch 0; both are −1 with an error."""
 
     error_code: int
     producer_id: int = -1
@@ -401,7 +460,7 @@ class InitProducerIdResponse(Response):
 
 @frozen
 class InitProducerIdRequest(Request):
-    """Requests a producer id; any broker answers."""
+    """Requests a producer id; any broker answers. A `transactional_id` other than None gets INVALID_REQUEST."""
 
     transactional_id: str | None = None
 
@@ -414,7 +473,11 @@ class InitProducerIdRequest(Request):
 
 @frozen
 class NewTopic(Message):
-    """A topic to create; −1 means the broker's default, and with an `assignment` both numbers must be −1."""
+    """A topic to create; −1 means the broker's default.
+
+    `assignment` has the replicas of each partition, the preferred leader first; with it both numbers must be −1. None:
+    the controller places the replicas.
+    """
 
     name: str
     num_partitions: int = -1
@@ -425,7 +488,10 @@ class NewTopic(Message):
 
 @frozen
 class CreatedTopic(Message):
-    """The outcome for one topic."""
+    """The outcome for one topic. The numbers are those of the new topic; −1 with an error.
+
+    With `validate_only`, `topic_id` is "" and the numbers are those that the topic would have.
+    """
 
     name: str
     error_code: int
@@ -444,9 +510,10 @@ class CreateTopicsResponse(Response):
 
 @frozen
 class CreateTopicsRequest(Request):
-    """Creates topics; sent to the controller.
+    """Creates topics; sent to the controller. `validate_only` checks the request and creates nothing.
 
-    The answer comes when every partition has a leader. With REQUEST_TIMED_OUT the topics are created nevertheless.
+    The answer comes when every partition has a leader that has confirmed, or after `timeout_ms`. A topic with
+    REQUEST_TIMED_OUT may be created nevertheless, as its message says.
     """
 
     topics: tuple[NewTopic, ...]
@@ -459,7 +526,7 @@ class CreateTopicsRequest(Request):
 
 @frozen
 class DeletedTopic(Message):
-    """The outcome for one topic."""
+    """The outcome for one topic; with REQUEST_TIMED_OUT its deletion may continue, as the message says."""
 
     name: str
     error_code: int
@@ -475,7 +542,10 @@ class DeleteTopicsResponse(Response):
 
 @frozen
 class DeleteTopicsRequest(Request):
-    """Deletes topics; sent to the controller."""
+    """Deletes topics; sent to the controller.
+
+    The answer comes when ZooKeeper and all live brokers have deleted the topics, or after `timeout_ms`.
+    """
 
     topics: tuple[str, ...]
     timeout_ms: int
@@ -489,7 +559,7 @@ class DeleteTopicsRequest(Request):
 
 @frozen
 class DescribePartition(Message):
-    """The name of a partition."""
+    """A partition's topic and number, in requests of every kind."""
 
     topic: str
     partition: int
@@ -497,7 +567,11 @@ class DescribePartition(Message):
 
 @frozen
 class ReplicasDescription(Message):
-    """A partition's replicas; `log_end_offsets` has each replica's as the leader knows it (−1: none in this epoch)."""
+    """A partition as its leader knows it, or an error.
+
+    `log_end_offset` is the leader's own. `log_end_offsets` has every replica's by broker id; −1 if the follower has not
+    fetched in this leader epoch.
+    """
 
     topic: str
     partition: int
@@ -519,7 +593,7 @@ class DescribeReplicasResponse(Response):
 
 @frozen
 class DescribeReplicasRequest(Request):
-    """Describes replicas; sent to each partition's leader."""
+    """Describes replicas; sent to the partitions' leader. Other brokers answer NOT_LEADER_OR_FOLLOWER."""
 
     partitions: tuple[DescribePartition, ...]
 

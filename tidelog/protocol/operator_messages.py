@@ -14,9 +14,12 @@ from tidelog.protocol.messages import ApiKey, Message, Request, Response
 
 @frozen
 class FollowerReport(Message):
-    """A follower as the leader knows it in its epoch. `log_end_offset` −1: the follower has not fetched in it.
+    """A follower as the leader knows it in the current leader epoch.
 
-    registered   whether the broker is live, as the controller reported to the leader
+    registered         whether the broker is live, as the controller reported to the leader
+    log_end_offset     −1: the follower has not fetched in this epoch, and both times are −1, too
+    caught_up_ago_ms   time since the follower had the leader's whole log
+    fetched_ago_ms     time since its last fetch
     """
 
     broker_id: int
@@ -28,7 +31,13 @@ class FollowerReport(Message):
 
 @frozen
 class SegmentReport(Message):
-    """The oldest segment. `last_write_ms` is its file's time if no record has a plausible timestamp."""
+    """The oldest segment of a log.
+
+    end_offset          the offset after its last record
+    largest_timestamp   the largest timestamp (ms) of its records
+    last_write_ms       the time by which retention judges the segment: `largest_timestamp`, or the time of its file if
+                        that is not plausible
+    """
 
     end_offset: int
     size_bytes: int
@@ -40,7 +49,11 @@ class SegmentReport(Message):
 class RetentionReport(Message):
     """The size of a replica's log, and which part of it retention may delete.
 
+    segments            the number of segments
     deletable           the number of oldest segments that the next check deletes
+    deletes             whether the topic's cleanup.policy includes `delete`
+    retention_ms        the topic's retention.ms; −1: no limit
+    retention_bytes     the topic's retention.bytes; −1: no limit
     check_interval_ms   the interval between checks
     """
 
@@ -56,13 +69,18 @@ class RetentionReport(Message):
 
 @frozen
 class ReplicaReport(Message):
-    """A replica; `role` is "leader", "follower", "stopped" or "offline" (disk failed). Leader-only fields may be empty.
+    """A replica as its broker knows it. Fields that only a leader knows are empty in other roles.
 
+    role                 "leader", "follower", "stopped" or "offline" (disk failed)
     leader               the leader as this broker knows it, −1 for none
     proposed_isr         the ISR that the leader asks ZooKeeper to write; empty if no write is pending
-    epoch_start_offset   until the high watermark reaches it, the leader does not report where the committed log ends
+    max_lag_ms           after this time without being caught up, a follower leaves the ISR
+    epoch_start_offset   until the high watermark reaches it, the leader does not report where the committed log ends;
+                         −1 for followers
     synced_end           the flushed offset, if acknowledgements wait for a flush; else −1
     cut_off              the broker has had no contact with ZooKeeper for a session timeout, or is shutting down
+    unclean_election     the topic's unclean.leader.election.enable
+    retention            None if the replica is offline
     """
 
     role: str
@@ -86,7 +104,7 @@ class ReplicaReport(Message):
 
 @frozen
 class ExamineReplicaResponse(Response):
-    """The answer; `now_ms` is the broker's wall clock."""
+    """The answer; `now_ms` is the broker's wall clock, and `replica` is None with an error."""
 
     error_code: int
     now_ms: int = -1
@@ -95,7 +113,7 @@ class ExamineReplicaResponse(Response):
 
 @frozen
 class ExamineReplicaRequest(Request):
-    """Examines a replica; any broker with a replica answers."""
+    """Asks one broker for all that it knows of its replica, in any role, also if the replica's disk has failed."""
 
     topic: str
     partition: int
@@ -109,7 +127,10 @@ class ExamineReplicaRequest(Request):
 
 @frozen
 class LogDirectoryReport(Message):
-    """A log directory and its file system. `error` says why the directory is offline, or is "" if it works."""
+    """A log directory and its file system. The sizes are −1 if the file system cannot be queried.
+
+    `error` says why the directory is offline or the file system cannot be queried; "" if it works.
+    """
 
     path: str
     error: str
@@ -124,7 +145,9 @@ class DescribeBrokerResponse(Response):
     """The answer; `not_ready` says in one line why the broker is not fully ready, None if it is.
 
     now_ms                  the broker's wall clock
-    open_files              open file descriptors, of at most `open_files_limit`
+    partitions              the number of replicas that the broker hosts
+    open_files              open file descriptors, of at most `open_files_limit`; −1: not known
+    zookeeper               the broker's setting: "host:port,…" with an optional chroot
     zookeeper_silence_ms    time since the last request that ZooKeeper confirmed
     """
 
@@ -145,7 +168,7 @@ class DescribeBrokerResponse(Response):
 
 @frozen
 class DescribeBrokerRequest(Request):
-    """Describes a broker process; each broker answers for itself."""
+    """Asks one broker for the state of its process, its log directories and its ZooKeeper session."""
 
     api = ApiKey.DESCRIBE_BROKER
     response = DescribeBrokerResponse

@@ -13,10 +13,11 @@ from tidelog.protocol.messages import ApiKey, DescribePartition, Message, Reques
 
 
 class ElectionType(IntEnum):
-    """The kind of an election.
+    """The kind of an election, with Kafka's numbers.
 
-    PREFERRED   elect the first replica, if it is in sync
-    UNCLEAN     if a partition has no leader, elect any live replica; records that it does not have are lost
+    PREFERRED   elect the first replica, if it is live and in sync
+    UNCLEAN     if a partition has no leader, elect a live replica outside the ISR; records that it does not have are
+                lost
     """
 
     PREFERRED = 0
@@ -25,7 +26,7 @@ class ElectionType(IntEnum):
 
 @frozen
 class PartitionResult(Message):
-    """The outcome for one partition."""
+    """The outcome for one partition. An `error_code` of 0 means that the election or the change is done."""
 
     topic: str
     partition: int
@@ -38,9 +39,10 @@ class PartitionResult(Message):
 
 @frozen
 class NewPartitions(Message):
-    """A topic that gets `total_count` partitions.
+    """A topic that is to have `total_count` partitions, old and new ones together.
 
-    `assignment` has the new partitions' replicas by partition, the preferred leader first; None: round-robin.
+    `assignment` has the replicas of each new partition by its number, the preferred leader first; None: the controller
+    places the replicas round-robin.
     """
 
     name: str
@@ -50,7 +52,7 @@ class NewPartitions(Message):
 
 @frozen
 class ExtendedTopic(Message):
-    """The outcome for one topic."""
+    """The outcome for one topic. With REQUEST_TIMED_OUT the partitions may be added nevertheless; the message tells."""
 
     name: str
     error_code: int
@@ -66,9 +68,9 @@ class CreatePartitionsResponse(Response):
 
 @frozen
 class CreatePartitionsRequest(Request):
-    """Adds partitions; the answer comes when the new ones have leaders.
+    """Adds partitions to topics. `validate_only` checks the request and adds nothing.
 
-    With REQUEST_TIMED_OUT they may be added nevertheless, as the message says.
+    The answer comes when each new partition has a leader that has confirmed, or after `timeout_ms`.
     """
 
     topics: tuple[NewPartitions, ...]
@@ -84,14 +86,20 @@ class CreatePartitionsRequest(Request):
 
 @frozen
 class ElectLeadersResponse(Response):
-    """The answer, with one entry for each partition; for all partitions, without those that needed no election."""
+    """The answer, with one entry for each partition of the request, in order and without repetitions.
+
+    If the request asked for all partitions, those that needed no election are left out.
+    """
 
     partitions: tuple[PartitionResult, ...]
 
 
 @frozen
 class ElectLeadersRequest(Request):
-    """Elects leaders. `election_type` is an ElectionType; `partitions` None asks for all."""
+    """Elects leaders. `election_type` is an ElectionType; `partitions` None means all partitions of the cluster.
+
+    The answer comes when every new leader has confirmed, or after `timeout_ms`.
+    """
 
     election_type: int
     partitions: tuple[DescribePartition, ...] | None
@@ -122,7 +130,10 @@ class AlterPartitionReassignmentsResponse(Response):
 
 @frozen
 class AlterPartitionReassignmentsRequest(Request):
-    """Reassigns partitions; the answer comes when the reassignments are stored, long before they end."""
+    """Starts or cancels reassignments.
+
+    The answer comes when ZooKeeper has them, long before the replicas have moved.
+    """
 
     partitions: tuple[WantedReplicas, ...]
     timeout_ms: int
@@ -144,14 +155,14 @@ class PartitionReassignment(Message):
 
 @frozen
 class ListPartitionReassignmentsResponse(Response):
-    """The reassignments in progress, in order."""
+    """The reassignments in progress; partitions without one are left out."""
 
     partitions: tuple[PartitionReassignment, ...]
 
 
 @frozen
 class ListPartitionReassignmentsRequest(Request):
-    """Lists reassignments; `partitions` None asks for all."""
+    """Lists the reassignments in progress of these partitions; `partitions` None means all partitions."""
 
     partitions: tuple[DescribePartition, ...] | None = None
 

@@ -48,10 +48,11 @@ R = TypeVar("R", bound=Response)
 
 
 class Connection:
-    """A live connection; `open` makes one. A connection belongs to the event loop that opened it.
+    """One connection to a broker, made by `open`, for the event loop that opened it; never reconnects.
 
-    peer        the answer of the handshake: broker id, cluster id, broker epoch, versions
-    closed      True once the connection is closed, for any reason
+    endpoint   the host name and the port that `open` was given
+    peer       the answer of the handshake: broker id, cluster id, broker epoch, versions
+    closed     True once the connection is closed, by this side or by the peer
     """
 
     peer: ApiVersionsResponse
@@ -82,9 +83,15 @@ class Connection:
         dial: Dial = Dealer,
         clock: Clock | None = None,
     ) -> Connection:
-        """Connect and shake hands.
+        """Connect, shake hands, and return the connection.
 
-        Raises DisconnectedError if no broker listens there, TimeoutError, and UnsupportedVersionError.
+        sender_epoch   the broker epoch of a sender that is a broker; −1 for clients
+        cluster_id     a broker of another cluster rejects the connection; "": any cluster
+        dial           opens the transport
+
+        Raises DisconnectedError if the host is not known or no broker listens there, TimeoutError after `timeout_ms` in
+        all, ProtocolError if the peer is no broker of this protocol, and the BrokerError with which a broker rejects
+        the handshake.
 
         If the host has several addresses, each is tried until one answers. An address that drops all packets, as behind
         a firewall, uses only its share of the remaining time.
@@ -115,7 +122,7 @@ class Connection:
         return await at(last, deadline_ms)
 
     async def _shaken(self, deadline_ms: int) -> Connection:
-        """Shake hands and return the connection; close it if the handshake fails."""
+        """Shake hands and return this connection. If the handshake fails, close the connection and raise the error."""
         try:
             await self._shake_hands(max(1, deadline_ms - self._clock.monotonic_ms()))
         except BaseException:
@@ -138,19 +145,32 @@ class Connection:
         return self._closed.done()
 
     async def wait_closed(self) -> None:
-        """Wait until the connection is closed."""
+        """Wait until the connection is closed, by this side or by the peer; return at once if it is."""
         await asyncio.shield(self._closed)
 
     def on_closed(self, callback: Callable[[], None]) -> None:
-        """Call `callback` on the loop when the connection is closed."""
+        """Call `callback` in a turn of the loop after the connection was closed, also if it is closed already."""
         self._closed.add_done_callback(lambda _: callback())
 
     async def call(self, request: Request, *, timeout_ms: int, addressee_epoch: int = -1) -> Response:
-        """Return the answer. Raises TimeoutError, DisconnectedError, or the BrokerError of the whole request."""
+        """Send the request at once and return the answer, in which entries may have errors of their own.
+
+        Raises the errors of `send`.
+        """
         return await self.send(request, timeout_ms=timeout_ms, addressee_epoch=addressee_epoch)
 
     def send(self, request: Request, *, timeout_ms: int, addressee_epoch: int = -1) -> asyncio.Future[Response]:
-        """Send the request at once, and return a future for the answer or the error."""
+        """Send the request at once, in the highest version that both sides support; return a future for the answer.
+
+        `addressee_epoch` is the epoch of the broker that the request is meant for; −1: any. The call raises nothing.
+        The future fails with the BrokerError that rejects the whole request, or with one of these errors:
+
+        TimeoutError              no answer within `timeout_ms`; the broker may have carried out the request
+        DisconnectedError         the connection is closed; the same holds for a request that was already sent
+        OverloadedError           MAX_IN_FLIGHT requests wait for an answer, or the transport's queue is full
+        UnsupportedVersionError   the broker does not support the API, or no version of it that this side supports
+        ProtocolError             the request is too large to be sent, or the answer is malformed
+        """
         try:
             version = self._version_of(request)
             deadline_ms = self._clock.monotonic_ms() + self._peer_clock_ms + timeout_ms
@@ -168,13 +188,19 @@ class Connection:
             return failed
 
     def send_no_reply(self, request: Request, *, timeout_ms: int) -> None:
-        """Send a request that has no answer (a produce with acks=0)."""
+        """Send a request that has no answer (a produce with acks=0).
+
+        Raises the errors of `send` if it cannot be sent.
+        """
         version = self._version_of(request)
         deadline_ms = self._clock.monotonic_ms() + self._peer_clock_ms + timeout_ms
         self._write(request, 0, version, deadline_ms, -1)
 
     def close(self, reason: str = "closed") -> None:
-        """Close the socket; requests in flight fail with DisconnectedError. Idempotent."""
+        """Close the connection and discard unsent messages. Idempotent.
+
+        Requests in flight fail with DisconnectedError, whose message has the `reason`.
+        """
         if self._closed.done():
             return
         self._line.close()
@@ -244,7 +270,10 @@ class Connection:
         self._line.send(frames)
 
     def _forget_cancelled(self) -> bool:
-        """Remove requests whose callers have stopped waiting; return whether there were any. Answers may still come."""
+        """Remove the requests in flight whose callers have stopped waiting; return whether there were any.
+
+        Their answers may still arrive, and are ignored.
+        """
         cancelled = [correlation for correlation, (_, _, future, _) in self._in_flight.items() if future.done()]
         for correlation in cancelled:
             self._in_flight.pop(correlation)[3].cancel()

@@ -30,13 +30,19 @@ _GONE |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
 
 class Line(Protocol):
-    """One transport connection as its opener sees it. Messages arrive in order, or the connection ends."""
+    """One transport connection as its opener sees it.
+
+    Messages arrive in the order in which they were sent. None is lost unless the connection ends.
+    """
 
     def send(self, frames: Sequence[Buffer]) -> None:
-        """Send without waiting, even before the peer answers; OverloadedError if the queue is full."""
+        """Queue one message, without waiting, even before the connection exists.
+
+        Raises OverloadedError, and sends nothing, if the queue is full.
+        """
 
     def close(self) -> None:
-        """Close; no callback is called afterwards. Idempotent."""
+        """Close the connection and discard unsent messages; no callback is called afterwards. Idempotent."""
 
 
 #: Opens a connection to an address. The callbacks receive each message, and the end if the connection ends by itself;
@@ -45,7 +51,11 @@ Dial = Callable[[Endpoint, Callable[[Sequence[Buffer]], None], Callable[[], None
 
 
 class Dealer:
-    """A `Line` over ZeroMQ."""
+    """A `Line` over ZeroMQ: one DEALER socket that connects to `address` and never reconnects.
+
+    on_message   called with the frames of each received message
+    on_ended     called if the peer cannot be reached, disconnects or stops answering; the caller then closes the line
+    """
 
     def __init__(
         self, address: Endpoint, on_message: Callable[[Sequence[Buffer]], None], on_ended: Callable[[], None]

@@ -35,7 +35,9 @@ _IPV4_AS_IPV6 = "::ffff:"
 
 
 def open_socket(kind: int) -> zmq.Socket[bytes]:
-    """Return a socket with bounded queues that discards unsent messages on close; a DEALER sends heartbeats.
+    """Return a new ZeroMQ socket of this kind (zmq.DEALER or zmq.ROUTER), which discards unsent messages on close.
+
+    The queue for sending is bounded, and larger frames than MAX_FRAME_BYTES end the connection.
 
     libzmq (4.3.5, its issue 4364) aborts the process if a heartbeat is due on a connection that has ended and that was
     no longer read because its queue was full. Therefore no socket has both. A DEALER sends heartbeats and has no limit
@@ -63,7 +65,10 @@ def open_socket(kind: int) -> zmq.Socket[bytes]:
 
 @cache
 def _context(process: int) -> zmq.Context[zmq.Socket[bytes]]:
-    """Return the process's ZeroMQ context; a new process needs its own, because threads do not survive a fork."""
+    """Return the ZeroMQ context of the process with this id.
+
+    A forked process needs a context of its own, because threads do not survive a fork.
+    """
     context = zmq.Context()
     if hasattr(os, "SCHED_BATCH"):
         # With this policy a ZeroMQ thread that wakes up does not preempt the thread that woke it. With fewer processors
@@ -82,17 +87,20 @@ def be_ready_for_large_frames() -> None:
 
 
 def descriptor_of(socket: zmq.Socket[bytes]) -> int:
-    """Return the file descriptor that the loop watches."""
+    """Return the file descriptor that becomes readable when the socket may have input; it signals only changes."""
     return cast(int, socket.getsockopt(zmq.FD))
 
 
 def has_input(socket: zmq.Socket[bytes]) -> bool:
-    """Return whether a message waits; the call also re-arms the descriptor."""
+    """Return whether a message waits to be received; if not, the descriptor signals the next one."""
     return bool(cast(int, socket.getsockopt(_EVENTS)) & _INPUT)
 
 
 def send_message(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
-    """Send one message without waiting; zmq.Again if the queue is full, and in that case nothing was sent."""
+    """Queue one message of at least one frame, without waiting; zmq.Again, with nothing sent, if the queue is full.
+
+    Frames of 512 KiB and more are not copied, so that they must not change until ZeroMQ has sent them.
+    """
     send = socket.send
     last = len(frames) - 1
     for index, frame in enumerate(frames):
@@ -101,7 +109,10 @@ def send_message(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
 
 
 def send_tracked_message(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> zmq.MessageTracker:
-    """Send like `send_message`; the returned tracker's `done` says whether the whole message has left the queue."""
+    """Queue one message like `send_message`, but never copy the last frame.
+
+    The returned tracker's `done` becomes true when the whole message has left the queue.
+    """
     *before, last = frames
     for frame in before:
         socket.send(frame, _MORE, copy=len(frame) < _COPIED_BELOW_BYTES)
@@ -110,7 +121,10 @@ def send_tracked_message(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) ->
 
 
 def receive_message(socket: zmq.Socket[bytes]) -> list[memoryview] | None:
-    """Return the next message uncopied; None if none waits, and in that case the descriptor signals the next one."""
+    """Return the frames of the next message uncopied; None if no message waits. The call does not wait.
+
+    After None, the descriptor signals the next message.
+    """
     try:
         frame = socket.recv(_AT_ONCE, copy=False)
     except zmq.Again:
@@ -123,7 +137,7 @@ def receive_message(socket: zmq.Socket[bytes]) -> list[memoryview] | None:
 
 
 def host_of_sender(frame: memoryview) -> str:
-    """Return the peer address of a received frame; "" if the frame did not come over a network."""
+    """Return the IP address of the peer that sent a received frame; "" if it is unknown, as in a simulated network."""
     sent = frame.obj
     if not isinstance(sent, zmq.Frame):
         return ""
