@@ -4,7 +4,7 @@ Python steps from record to record by their lengths; then numpy reads each field
 may be far apart: many small batches make one set of columns, because a call of numpy costs the same for ten records as
 for a thousand.
 
-This is the only module of the package that needs numpy, which comes with the extra `spark`.
+No other module of the package needs numpy, which comes with the extra `spark`.
 """
 
 from __future__ import annotations
@@ -32,24 +32,25 @@ _INT64_MIN = np.iinfo(np.int64).min
 
 
 class Spans(NamedTuple):
-    """The position of one field of each record in `RecordBuffers.data`. A null has length −1."""
+    """The positions and lengths (bytes) of one field of each record in `RecordBuffers.data`. A null has length −1."""
 
     starts: Int64s
     lengths: Int64s
 
     @property
     def ends(self) -> Int64s:
-        """The position after each field."""
+        """The position after each record's field; after a null it is the start of the null."""
         return self.starts + np.maximum(self.lengths, 0)
 
     def between(self, low: int, high: int) -> Spans:
-        """Return the spans of the rows from `low` to `high`."""
+        """Return the spans of the rows from `low` up to but not including `high`, uncopied."""
         return Spans(self.starts[low:high], self.lengths[low:high])
 
 
 class RecordBuffers(NamedTuple):
     """Records by column, in the order of the log; every array has one element per record.
 
+    data              the decompressed records, encoded
     offsets           int64
     timestamps        int64, ms; the broker's if the batch says LogAppendTime
     timestamp_types   int32, a `TimestampType`
@@ -66,15 +67,15 @@ class RecordBuffers(NamedTuple):
     headers: dict[int, tuple[Header, ...]]
 
     def key(self, index: int) -> bytes | None:
-        """Return the key of one record."""
+        """Return the key of the record with this index; None if the record has none."""
         return self._field(self.keys, index)
 
     def value(self, index: int) -> bytes | None:
-        """Return the value of one record."""
+        """Return the value of the record with this index; None if the record has none."""
         return self._field(self.values, index)
 
     def between(self, low: int, high: int) -> RecordBuffers:
-        """Return the rows from `low` to `high`, uncopied."""
+        """Return the rows from `low` up to but not including `high`. The result shares `data` and the arrays."""
         if low == 0 and high == len(self.offsets):
             return self
         return RecordBuffers(
@@ -93,7 +94,11 @@ class RecordBuffers(NamedTuple):
 
 
 def decode_buffers(batches: Buffer) -> RecordBuffers:
-    """Return the columns of all whole batches in the buffer, including control batches; errors as `decode_records`."""
+    """Return the columns of all whole batches in the buffer, including control batches.
+
+    An incomplete last batch is ignored. Raises the errors of `decode_records`, and UnsupportedForMessageFormatError for
+    an older format.
+    """
     collector = ColumnCollector()
     for position, header in iter_headers(batches):
         collector.add(batches, position, header)
@@ -101,10 +106,10 @@ def decode_buffers(batches: Buffer) -> RecordBuffers:
 
 
 class ColumnCollector:
-    """Collects batches for one set of columns.
+    """Collects batches, and decodes them all at once to one set of columns.
 
     record_count   number of records of the batches that were added since the last `take`
-    size_bytes     the size of these records, decompressed
+    size_bytes     the decompressed size of these records
     """
 
     def __init__(self, limit: int = MAX_DECOMPRESSED_BYTES) -> None:
@@ -113,9 +118,10 @@ class ColumnCollector:
         self._clear()
 
     def add(self, batches: Buffer, position: int, header: BatchHeader) -> None:
-        """Add the batch at `position`, which is not referred to afterwards; errors as `decode_records`.
+        """Copy the batch at `position`, whose header is `header`, into the collector.
 
-        The call checks the CRC, the decompressed size, and that the records fill the block. An error changes nothing.
+        The call checks the CRC, the decompressed size, and that the records fill the block; `take` checks the fields.
+        Raises the errors of `decode_records`, and then adds nothing.
         """
         block = records_block(batches, position, header, self._limit)
         starts = _starts(block, header.record_count)
@@ -126,7 +132,7 @@ class ColumnCollector:
         self.size_bytes += len(block)
 
     def take(self) -> RecordBuffers:
-        """Return the columns of the added batches.
+        """Return the columns of all batches that were added since the last call; the collector is empty afterwards.
 
         Raises CorruptMessageError for malformed records, and MessageTooLargeError for a batch with more headers than
         `most_headers`. After an error all added batches are lost.
@@ -181,7 +187,10 @@ class ColumnCollector:
 
 
 def _starts(block: bytes, record_count: int) -> list[Int64s]:
-    """Return where each record begins, in pieces; the records must fill the block."""
+    """Return the position of each record in the block, as several arrays that follow each other.
+
+    Raises CorruptMessageError if the records do not fill the block exactly.
+    """
     pieces: list[Int64s] = []
     starts = array("q")
     at, left, previous = 0, record_count, 0
@@ -222,7 +231,10 @@ def _starts(block: bytes, record_count: int) -> list[Int64s]:
 
 
 def _run(block: bytes, at: int, width: int, size: int, limit: int) -> int:
-    """Return how many records from `at` on, at most `limit`, begin with the same `width` bytes, every `size` bytes."""
+    """Return how many records follow each other from `at` on, at most `limit`, with the same length field.
+
+    The length field has `width` bytes, and the whole record `size` bytes.
+    """
     run = limit
     for byte in range(at, at + width):
         column = block[byte : byte + run * size : size]
@@ -231,15 +243,16 @@ def _run(block: bytes, at: int, width: int, size: int, limit: int) -> int:
 
 
 class _Fields:
-    """Reads one field of many records at once, at one position per record, and returns the positions after it."""
+    """Reads one field of many records at once, from one position per record."""
 
     def __init__(self, data: bytes) -> None:
         self._bytes = np.frombuffer(data, np.uint8) if data else np.zeros(1, np.uint8)
 
     def varints(self, at: Int64s, bits: int) -> tuple[npt.NDArray[np.uint64], Int64s]:
-        """Return the still folded numbers and the positions after them; CorruptMessageError beyond `bits` bits.
+        """Return the varint at each position, still folded, and the positions after the varints.
 
-        A position beyond the data reads its last byte; the caller detects that the position is outside its record.
+        Raises CorruptMessageError for a number of more than `bits` bits. A position beyond the data reads its last
+        byte; the caller detects that the position is outside its record.
         """
         byte = self._bytes.take(at, mode="clip")
         at = at + 1

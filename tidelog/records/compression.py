@@ -50,7 +50,10 @@ _BLOCK_LENGTH = Struct(">i")
 
 
 def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
-    """Return the compressed block of records; `level` is the library's level, None its default."""
+    """Return the block of records, compressed with this codec; for `Codec.NONE` the data itself.
+
+    `level` is the level of the codec's library, None its default; snappy has no levels and ignores it.
+    """
     match codec:
         case Codec.GZIP:
             return zlib.compress(data, zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=_GZIP_FORMAT)
@@ -67,7 +70,7 @@ def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """Return the data that `compress` was given.
+    """Return the decompressed block of records: the data that `compress` was given.
 
     Raises MessageTooLargeError if the data has more than `limit` bytes, CorruptMessageError if the input is not exactly
     one block of this codec, and UnsupportedCompressionTypeError for a codec that is not defined.
@@ -97,7 +100,11 @@ def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) ->
 
 
 class _Decompressor(Protocol):
-    """The common interface of the standard library's decompressors; `decompress(b"")` continues with the input left."""
+    """The common interface of the decompressors of a frame.
+
+    `decompress` returns at most `max_length` bytes, and keeps the rest of the input; `decompress(b"")` continues with
+    it. `eof` is True once the frame has ended, and `unused_data` has the input after it.
+    """
 
     @property
     def eof(self) -> bool: ...

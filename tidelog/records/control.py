@@ -25,14 +25,17 @@ _VALUE = struct.Struct(">hi")
 
 
 class MarkerKind(IntEnum):
-    """The outcome of a transaction."""
+    """The outcome of a transaction, with Kafka's numbers."""
 
     ABORT = 0
     COMMIT = 1
 
 
 class TransactionMarker(NamedTuple):
-    """The end of the producer's transaction, at `offset`; its records before are committed or aborted."""
+    """A marker in the log, at `offset`, that ends the transaction of this producer id and epoch.
+
+    The transaction's records before it are committed or aborted. `timestamp` is in ms.
+    """
 
     kind: MarkerKind
     offset: int
@@ -52,7 +55,7 @@ def encode_control_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """Return the batch that ends a transaction of this producer."""
+    """Return a control batch with one marker, which ends the open transaction of this producer id and epoch."""
     key, value = _KEY.pack(_VERSION, kind), _VALUE.pack(_VERSION, coordinator_epoch)
     batch = bytearray(
         encode_batch(
@@ -69,10 +72,11 @@ def encode_control_batch(
 
 
 def decode_control_batch(batch: Buffer, position: int = 0) -> TransactionMarker | None:
-    """Return the marker in the control batch at `position`; None for another type, or if compaction removed it.
+    """Return the marker in the control batch at `position`.
 
-    Raises ValueError if the header is not that of a control batch, and CorruptMessageError as `decode_records` does, or
-    if the marker is incomplete.
+    None means that its record is of another type, or that compaction has removed the record. Raises ValueError if the
+    header is not that of a control batch, CorruptMessageError if the marker is incomplete or not the only record, and
+    the errors of `decode_records`.
     """
     header = read_header(batch, position)
     if not header.is_control:

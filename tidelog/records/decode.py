@@ -25,7 +25,10 @@ MAX_HEADERS = 1 << 20
 
 
 class Record(NamedTuple):
-    """One record; the timestamp in ms is the broker's if the batch says LogAppendTime."""
+    """One record with its offset in the log; the timestamp (ms) is the broker's if the batch says LogAppendTime.
+
+    A key or a value of None is a null, unlike an empty one.
+    """
 
     offset: int
     timestamp: int
@@ -35,7 +38,7 @@ class Record(NamedTuple):
 
 
 class RecordColumns(NamedTuple):
-    """The records of one batch by column; all columns have the same length."""
+    """The records of one batch in offset order, a list for each field of `Record`; all lists have the same length."""
 
     offsets: list[int]
     timestamps: list[int]
@@ -50,14 +53,18 @@ _record_of: Callable[[tuple[object, ...]], Record] = partial(tuple.__new__, Reco
 def decode_records(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
     """Return the records of the one batch at `position`, after checking its CRC.
 
-    Raises CorruptMessageError for any malformed byte, and UnsupportedCompressionTypeError for an unknown codec. Raises
-    MessageTooLargeError if the records have more than `limit` decompressed bytes, or more headers than `most_headers`.
+    Raises CorruptMessageError for any malformed byte, UnsupportedForMessageFormatError for an older format, and
+    UnsupportedCompressionTypeError for an unknown codec. Raises MessageTooLargeError if the records have more than
+    `limit` decompressed bytes, or more headers than `most_headers`.
     """
     return list(map(_record_of, zip(*decode_columns(batch, position, limit=limit), strict=True)))
 
 
 def decode_columns(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES) -> RecordColumns:
-    """Return the records like `decode_records`, with a list for each field."""
+    """Return the records of the one batch at `position`, with a list for each field.
+
+    Checks and errors are those of `decode_records`.
+    """
     header = read_header(batch, position)
     data = records_block(batch, position, header, limit)
     stamps: list[int] = []
@@ -99,9 +106,9 @@ def decode_columns(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPR
 def decode_pairs(
     batch: Buffer, position: int, header: BatchHeader, *, limit: int = MAX_DECOMPRESSED_BYTES
 ) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Return offset, key and value of each record of the batch with this header, for readers of many small batches.
+    """Return (offset, key, value) of each record of the batch at `position`, whose header is `header`.
 
-    Errors as `decode_records`, except that timestamps and headers are skipped without a check.
+    Checks and errors are those of `decode_records`, except that timestamps are skipped without a check.
     """
     data = records_block(batch, position, header, limit)
     pairs: list[tuple[int, bytes | None, bytes | None]] = []
@@ -139,7 +146,10 @@ def decode_pairs(
 
 
 def records_block(batch: Buffer, position: int, header: BatchHeader, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """Return the decompressed records of the batch at `position`, after checking it; errors as `decode_records`."""
+    """Return the decompressed, still encoded records of the batch at `position`, after `validate_batch`.
+
+    Raises the errors of `decode_records` for the batch, its CRC and its size; the records themselves are not checked.
+    """
     validate_batch(batch, position, header)
     return block_of(batch, position, header, limit)
 
@@ -168,7 +178,10 @@ def offsets_of(header: BatchHeader, folded: list[int]) -> list[int]:
 
 
 def timestamps_of(header: BatchHeader, folded: list[int]) -> list[int]:
-    """Return the timestamps (ms) of records with these deltas; CorruptMessageError if one exceeds 64 bits."""
+    """Return the timestamps (ms) of records with these folded deltas; CorruptMessageError if one exceeds 64 bits.
+
+    In a LogAppendTime batch every record has the header's `max_timestamp`.
+    """
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return [header.max_timestamp] * len(folded)
     base = header.base_timestamp
@@ -195,15 +208,15 @@ def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def most_headers(limit: int) -> int:
-    """Return how many headers a batch with at most `limit` bytes of records may have."""
+    """Return how many headers a batch may have in all, if its records may have `limit` decompressed bytes."""
     return max(MAX_HEADERS, limit // 128)
 
 
 def read_headers(data: bytes, position: int, most: int) -> tuple[tuple[Header, ...], int]:
-    """Return a record's headers, whose count is at `position`, and the position after them.
+    """Return a record's headers, whose encoded count is at `position`, and the position after them.
 
-    Raises CorruptMessageError, IndexError if the data ends first, and MessageTooLargeError for more than `most`
-    headers, the number that the batch may still have.
+    `most` is the number of headers that the batch may still have; MessageTooLargeError for more. Raises
+    CorruptMessageError for malformed headers, and IndexError if the data ends within the headers.
     """
     count, position = read_folded(data, position)
     if count & 1 or count > len(data) - position:  # a header has at least two bytes

@@ -39,10 +39,11 @@ _HEADER_ROOM = bytes(HEADER_BYTES)
 class BatchBuilder:
     """A batch that is being filled.
 
-    `size_bytes` is always exactly the length of what `build` returns without a codec, and never above `max_bytes`: a
-    record that does not fit is rejected, also the first one. If an empty builder rejects a record, the record alone is
-    larger than the limit; `single_record_bytes` returns what it needs. Limits count bytes before compression, because
-    the compressed size is not known in advance; incompressible data grows by some bytes in a thousand.
+    `size_bytes` is always exactly the length of the batch that `build` returns without a codec, and never above
+    `max_bytes`: a record that does not fit is rejected, also the first one. If an empty builder rejects a record, the
+    record alone is larger than the limit; `single_record_bytes` returns the size that it needs. Limits count bytes
+    before compression, because the compressed size is not known in advance; incompressible data grows by some bytes in
+    a thousand.
     """
 
     __slots__ = (
@@ -59,7 +60,11 @@ class BatchBuilder:
     )
 
     def __init__(self, max_bytes: int, base_timestamp: int | None = None) -> None:
-        """`base_timestamp` (ms) is by default that of the first record."""
+        """Begin an empty batch of at most `max_bytes` bytes, header included.
+
+        `base_timestamp` (ms) is by default the timestamp of the first record. Raises ValueError for an impossible size
+        or timestamp.
+        """
         if not HEADER_BYTES <= max_bytes <= INT32_MAX:
             raise ValueError(f"a batch has {HEADER_BYTES} to {INT32_MAX} bytes, not {max_bytes}")
         if base_timestamp is not None and not NO_TIMESTAMP <= base_timestamp <= MAX_TIMESTAMP:
@@ -78,10 +83,10 @@ class BatchBuilder:
     def try_append(
         self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[Header] = ()
     ) -> int | None:
-        """Return the record's offset relative to the batch; None, without a change, if the record does not fit.
+        """Append the record; return its index in the batch, or None, without a change, if the record does not fit.
 
-        Raises ValueError for a timestamp before −1 or after `MAX_TIMESTAMP`, and TypeError for fields that are not
-        bytes.
+        Key and value are bytes (or another buffer, which is copied), or None for null. Raises ValueError for a
+        timestamp before −1 or after `MAX_TIMESTAMP`, and TypeError for a key, a value or headers of another type.
         """
         # This code runs for each record of a producer, so it is optimised for the interpreter. The encoded timestamp is
         # kept, because hundreds of records share a millisecond. Tables are tuples with explicit bounds checks, because
@@ -120,7 +125,7 @@ class BatchBuilder:
         return count
 
     def _turn_to(self, timestamp_ms: int) -> None:
-        """Encode the timestamp of the next records."""
+        """Check and encode the timestamp of the next records, and keep it; ValueError if it is out of range."""
         if type(timestamp_ms) is not int:
             timestamp_ms = index(timestamp_ms)
         if not NO_TIMESTAMP <= timestamp_ms <= MAX_TIMESTAMP:
@@ -141,7 +146,12 @@ class BatchBuilder:
         leader_epoch: int = -1,
         codec: Codec = Codec.NONE,
     ) -> bytes:
-        """Return the whole batch; further calls may use another sequence number, for example."""
+        """Return the batch of all appended records, with its CRC; the builder is not changed and may be built again.
+
+        producer_id, producer_epoch, base_sequence   −1: not idempotent
+        base_offset, leader_epoch                    the leader overwrites both
+        codec                                        compresses the records
+        """
         base_timestamp = NO_TIMESTAMP if self._base_timestamp is None else self._base_timestamp
         max_timestamp = base_timestamp + self._max_delta if self.record_count else NO_TIMESTAMP
         if codec is Codec.NONE:
@@ -158,7 +168,10 @@ class BatchBuilder:
 
 
 def to_record_timestamp(time: Timestamp) -> int:
-    """Return a record's timestamp in milliseconds. Errors as of `to_timestamp_ms`, with MAX_TIMESTAMP as the limit."""
+    """Return a record's timestamp in milliseconds since 1970.
+
+    Raises the errors of `to_timestamp_ms`, also for a time after MAX_TIMESTAMP.
+    """
     return to_timestamp_ms(time, "timestamp_ms", MAX_TIMESTAMP)
 
 
@@ -167,7 +180,10 @@ def _varint(number: int) -> bytes:
 
 
 def _bytes_of(name: str, field: object) -> bytes:
-    """Return a copy of any buffer; the explicit check is needed because `bytes(5)` would return five zeros."""
+    """Return a copy of any buffer; TypeError, which names the field, for anything else.
+
+    The explicit check is needed because `bytes(5)` would return five zeros.
+    """
     return bytes(arguments.buffer(name, field, "bytes or None"))
 
 
@@ -190,9 +206,9 @@ def _encode_headers(headers: Sequence[Header]) -> bytes:
 
 
 def single_record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header] = ()) -> int:
-    """Return the size of a batch that holds only this record: the smallest `max_bytes` that accepts it.
+    """Return the size (bytes) of an uncompressed batch with only this record: the smallest `max_bytes` that accepts it.
 
-    Raises MessageTooLargeError beyond the 2 GiB of the format.
+    Raises MessageTooLargeError beyond the 2 GiB of the format, and TypeError as `BatchBuilder.try_append`.
     """
     builder = BatchBuilder(INT32_MAX)
     if builder.try_append(0, key, value, headers) is None:
@@ -210,7 +226,10 @@ def encode_batch(
     leader_epoch: int = -1,
     codec: Codec = Codec.NONE,
 ) -> bytes:
-    """Return one batch of all the records (timestamp_ms, key, value, headers), up to the 2 GiB of the format."""
+    """Return one batch of all the records (timestamp_ms, key, value, headers) in their order.
+
+    Raises MessageTooLargeError beyond the 2 GiB of the format, and the errors of `BatchBuilder.try_append`.
+    """
     builder = BatchBuilder(INT32_MAX)
     for timestamp_ms, key, value, headers in records:
         if builder.try_append(timestamp_ms, key, value, headers) is None:

@@ -35,10 +35,13 @@ _KEPT_WHEN_EMPTY = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 class BatchOutline(NamedTuple):
     """The positions of one batch's records in their block, and the fields that brokers need; a list for each field.
 
-    offsets, keys, tombstones  of the records; a tombstone has a key and no value
-    stamps                     timestamp deltas (ms) to the header's base timestamp, still folded
-    starts, tails              the position in `block` where a record begins, and the position after its timestamp
-                               delta; one more start says where the last record ends
+    block        the decompressed records
+    offsets      each record's offset in the log
+    keys         each record's key; None for a null
+    tombstones   whether the record is a tombstone, which has a key and no value
+    stamps       timestamp deltas (ms) to the header's base timestamp, still folded
+    starts       the position in `block` at which each record begins, and one more: the end of the last record
+    tails        the position in `block` after each record's timestamp delta
     """
 
     header: BatchHeader
@@ -51,14 +54,20 @@ class BatchOutline(NamedTuple):
     tails: list[int]
 
     def timestamps(self) -> list[int]:
-        """Return the records' timestamps (ms); CorruptMessageError if one exceeds 64 bits."""
+        """Return the records' timestamps (ms), the broker's in a LogAppendTime batch.
+
+        Raises CorruptMessageError if one exceeds 64 bits.
+        """
         return timestamps_of(self.header, self.stamps)
 
 
 def outline_batch(
     batch: Buffer, header: BatchHeader, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES
 ) -> BatchOutline:
-    """Return the outline of the batch at `position`; checks and errors as `decode_records`, but headers are skipped."""
+    """Return the outline of the batch at `position`, whose header is `header`.
+
+    Checks and errors are those of `decode_records`, except that record headers are skipped without a check.
+    """
     block = records_block(batch, position, header, limit)
     outline = BatchOutline(header, block, [], [], [], [], [0], [])
     _, _, offsets, keys, tombstones, stamps, starts, tails = outline
@@ -114,11 +123,11 @@ def outline_batch(
 
 
 def excerpt_batch(outline: BatchOutline, kept: Sequence[int], delete_horizon_ms: int | None = None) -> bytes:
-    """Return the batch with only the records of the `kept` slots (increasing, at least one).
+    """Return the batch with only the records at the `kept` indexes (increasing, at least one).
 
-    The largest timestamp is that of the remaining records. `delete_horizon_ms` marks the batch's tombstones as
-    removable from then on; a batch that is already marked keeps its mark. Raises CorruptMessageError if a timestamp
-    exceeds 64 bits.
+    The batch's max timestamp is the largest of the remaining records. `delete_horizon_ms` becomes the time from which
+    the batch's tombstones may be removed (KIP-534); None leaves the header's mark as it is. Raises CorruptMessageError
+    if a timestamp exceeds 64 bits.
     """
     header, block = outline.header, outline.block
     timestamps = outline.timestamps()
@@ -138,7 +147,10 @@ def excerpt_batch(outline: BatchOutline, kept: Sequence[int], delete_horizon_ms:
 
 
 def empty_batch(header: BatchHeader) -> bytes:
-    """Return the batch without records; it still shows its producer's last sequence number and its last offset."""
+    """Return the batch without records, uncompressed; its offsets, producer fields and sequence number stay.
+
+    Readers still learn the producer's last sequence number and the batch's last offset.
+    """
     attributes = header.attributes & _KEPT_WHEN_EMPTY
     return _assemble(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP), b"", 0)
 

@@ -55,7 +55,7 @@ DELETE_HORIZON_BIT = 0x40
 
 
 class Codec(IntEnum):
-    """The compression of the block of records."""
+    """The compression of a batch's block of records, with Kafka's numbers."""
 
     NONE = 0
     GZIP = 1
@@ -65,7 +65,7 @@ class Codec(IntEnum):
 
 
 class TimestampType(IntEnum):
-    """The clock of the records' timestamps: the producer's or the broker's."""
+    """The clock of a batch's timestamps: the producer's (CREATE_TIME), or the broker's at the append."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -90,7 +90,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The size of the whole batch, header included."""
+        """The size of the whole batch in bytes, header included."""
         return self.batch_length + LENGTH_OVERHEAD
 
     @property
@@ -103,14 +103,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence number of the last record; −1 if the batch has none."""
+        """The sequence number of the last record, also if compaction has removed it; −1 for a batch without sequence.
+
+        Sequence numbers wrap from 2³¹−1 to 0.
+        """
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & 0x7FFF_FFFF
 
     @property
     def codec(self) -> int:
-        """A `Codec`, or one of the undefined numbers 5–7."""
+        """The number of the compression: a `Codec`, or one of the undefined numbers 5–7."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -128,7 +131,10 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """The time from which compaction may remove the batch's tombstones; None before the first pass (KIP-534)."""
+        """The time (ms) from which compaction may remove the batch's tombstones and markers (KIP-534).
+
+        None if compaction has not set it yet.
+        """
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
 
@@ -137,9 +143,10 @@ header_of: Callable[[tuple[int, ...]], BatchHeader] = partial(tuple.__new__, Bat
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Return the header at `position`; the rest of its batch need not be present.
+    """Return the header of the batch at `position`; the rest of its batch need not be present. The CRC is not checked.
 
-    Raises CorruptMessageError if no batch can begin there, and UnsupportedForMessageFormatError for another magic.
+    Raises CorruptMessageError if no batch can begin there, and UnsupportedForMessageFormatError for a magic other than
+    2, as old formats have.
     """
     if position < 0 or len(buffer) - position < HEADER_BYTES:
         raise CorruptMessageError(f"{len(buffer) - position} bytes at {position} cannot hold a batch header")
@@ -158,7 +165,9 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def validate_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """Check that the batch is complete, that its CRC matches, and that its counts agree.
+    """Check that the batch is complete, that its CRC matches, and that its counts of records and offsets agree.
+
+    The records themselves are not checked.
 
     Fewer records than offsets are allowed, even none, because compaction leaves such batches.
     Raises CorruptMessageError with the reason.
@@ -171,7 +180,7 @@ def validate_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """Raise CorruptMessageError if the batch is incomplete, or its CRC does not match."""
+    """Raise CorruptMessageError if the batch at `position` is incomplete, or its CRC does not match."""
     end = position + header.batch_length + LENGTH_OVERHEAD
     if end > len(buffer):
         raise CorruptMessageError(
@@ -185,7 +194,7 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of each whole batch from `position` on.
+    """Yield (position, header) of each whole batch from `position` on. CRCs are not checked.
 
     An incomplete last batch ends the iteration without an error, as at the end of a fetch answer. A caller for which
     this is an error compares the end of the last batch with the end of the buffer. Errors as `read_header`.
@@ -201,13 +210,16 @@ def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
 
 
 def assign_offsets(batch: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Write the leader's two fields in place; the CRC covers neither."""
+    """Write the base offset and the leader epoch into the batch at `position`, in place.
+
+    The CRC stays valid, because it covers neither.
+    """
     _INT64.pack_into(batch, position, base_offset)
     _INT32.pack_into(batch, position + _EPOCH_AT, leader_epoch)
 
 
 def stamp_log_append_time(batch: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
-    """Set the timestamp of every record to the broker's time, in place, and update the CRC.
+    """Make the batch at `position` one with LogAppendTime and this timestamp, in place, and update its CRC.
 
     The records keep their deltas, because readers of a LogAppendTime batch use `max_timestamp` for each record.
     """
@@ -220,5 +232,5 @@ def stamp_log_append_time(batch: bytearray | memoryview, position: int, timestam
 
 
 def seal(batch: bytearray | memoryview, position: int, end: int) -> None:
-    """Write the CRC of the batch between `position` and `end`."""
+    """Compute the CRC of the batch between `position` and `end`, and write it into the header."""
     _CRC.pack_into(batch, position + _CRC_AT, crc32c(memoryview(batch)[position + _CRC_START : end]))

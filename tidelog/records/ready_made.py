@@ -15,12 +15,16 @@ from tidelog.records.header import (
 
 
 class ReadyMadeBatch:
-    """Takes the place of a `BatchBuilder` for an encoded batch, and takes no more records."""
+    """Takes the place of a `BatchBuilder` for an encoded batch: `build` returns it for another producer.
+
+    record_count   the number of its records; no record can be added
+    size_bytes     the size of the encoded batch, compressed as it is
+    """
 
     __slots__ = ("_batch", "_header", "record_count", "size_bytes")
 
     def __init__(self, batch: Buffer) -> None:
-        """Check `batch`, which `build` copies; it must not change in between.
+        """Check the batch and keep it. The buffer must not change until the last `build`, which copies it.
 
         Raises CorruptMessageError if the batch is damaged or not exactly one, UnsupportedForMessageFormatError for
         another format, and InvalidRecordError if a producer may not send it: it has no records, gaps between offsets,
@@ -43,7 +47,7 @@ class ReadyMadeBatch:
 
     @property
     def max_timestamp(self) -> int:
-        """The latest timestamp of the records (ms)."""
+        """The largest timestamp of the records (ms), as the batch's header states it."""
         return self._header.max_timestamp
 
     def build(
@@ -54,7 +58,10 @@ class ReadyMadeBatch:
         base_sequence: int = -1,
         codec: Codec = Codec.NONE,
     ) -> bytes:
-        """Return the batch with this producer's fields. The records keep their compression."""
+        """Return a copy of the batch with this producer's fields and a new CRC.
+
+        The records keep their compression, and `codec` is ignored.
+        """
         del codec
         draft = bytearray(self._batch)
         header = self._header._replace(

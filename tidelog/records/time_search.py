@@ -37,9 +37,10 @@ class RecordTime(NamedTuple):
 def first_record_at_or_after(
     batch: Buffer, timestamp: int, min_offset: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES
 ) -> RecordTime | None:
-    """Return the first record with a timestamp ≥ `timestamp` (ms) and an offset ≥ `min_offset`, or None.
+    """Return the first record of the batch with a timestamp ≥ `timestamp` (ms) and an offset ≥ `min_offset`, or None.
 
-    All other fields are skipped undecoded; errors as `decode_records`, for the part of the batch that is read.
+    The buffer begins with the batch, whose CRC is checked. Raises the errors of `decode_records`, but only for the
+    records up to the result; their other fields are not checked.
     """
     header = read_header(batch)
     validate_batch(batch, 0, header)
@@ -49,7 +50,10 @@ def first_record_at_or_after(
 def first_in_checked_batch(
     batch: Buffer, header: BatchHeader, timestamp: int, min_offset: int, *, limit: int
 ) -> RecordTime | None:
-    """Return the result of `first_record_at_or_after` for a batch that `validate_batch` has accepted."""
+    """Return the same as `first_record_at_or_after`, without its check of the batch.
+
+    The caller has called `validate_batch` with this header.
+    """
     if timestamp > header.max_timestamp or min_offset > header.last_offset:
         return None
     data = block_of(batch, 0, header, limit)

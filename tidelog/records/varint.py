@@ -48,7 +48,10 @@ def read_folded(data: bytes, position: int) -> tuple[int, int]:
 
 
 def read_folded_64(data: bytes, position: int) -> tuple[int, int]:
-    """Return a number of up to ten bytes and 64 bits like `read_folded`."""
+    """Return the still folded 64-bit number at `position`, and the position after it.
+
+    Raises CorruptMessageError for more than ten bytes or 64 bits, and IndexError if the data ends first.
+    """
     first = data[position]
     if first < 0x80:
         return first, position + 1
