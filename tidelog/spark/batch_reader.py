@@ -22,9 +22,9 @@ _log = logging.getLogger(__name__)
 
 
 class TidelogBatchReader(DataSourceReader):
-    """Plans a batch read and reads its ranges.
+    """Plans a batch read on the driver, and reads its ranges in the tasks.
 
-    Cheap and picklable, because Spark plans with one and sends it to tasks.
+    Cheap to create and picklable, because Spark sends the reader to the tasks; only `partitions` and `read` connect.
     """
 
     def __init__(self, options: ReadOptions, clients: Clients, schema: StructType) -> None:
@@ -33,10 +33,11 @@ class TidelogBatchReader(DataSourceReader):
         self._ranges = RangeReader.of(options, clients, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the tasks.
+        """Look up the bounds of the read, and return its tasks, each a range of offsets of one partition.
 
-        Raises ConfigError if the options contradict each other or the logs, and DataLossError if records between the
-        bounds were deleted.
+        Raises DataLossError if records between the bounds were deleted, and ConfigError if an ending offset lies before
+        its log. Without `fail_on_data_loss`, neither is an error, and only existing records are read. Raises the errors
+        of `Lookups` in any case.
         """
         lookups = Lookups(self._options, self._clients)
         partitions = lookups.partitions()
@@ -64,7 +65,7 @@ class TidelogBatchReader(DataSourceReader):
         return [RangePartition(span) for span in ranges]
 
     def _warn_of_empty_ranges(self, start: Offsets, end: Offsets) -> None:
-        """Log each partition of which no record is read, because its start offset is after its end offset."""
+        """Log a warning for each partition whose start offset is after its end offset, so that no record is read."""
         starting, ending = option_of(self._options.starting, "starting"), option_of(self._options.ending, "ending")
         for partition in sorted(start):
             if start[partition] > end[partition]:

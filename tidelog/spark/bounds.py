@@ -23,7 +23,10 @@ _MAX_NAMED = 5
 
 
 def check_order(starting: Position, ending: Position) -> None:
-    """Raise ConfigError if both bounds are of one kind, and the start comes after the end (B)."""
+    """Raise ConfigError if the start comes after the end (B), as far as the options alone show it.
+
+    Only offsets are compared with offsets, and times with times. Latest and earliest are not compared.
+    """
     wrong: list[str] = []
     match starting, ending:
         case AtOffsets(), AtOffsets():
@@ -44,17 +47,27 @@ def check_order(starting: Position, ending: Position) -> None:
 
 
 def past_end(position: Position, ends: Offsets) -> list[TopicPartition]:
-    """Return the partitions whose offset in the option lies past the end of their log (A)."""
+    """Return the partitions whose offset in the option is greater than the end offset of their log (A), sorted.
+
+    Codes for latest and earliest, and times, are never past the end. `ends` must have all partitions of the option.
+    """
     return sorted(each for each, offset in _explicit(position).items() if offset > ends[each])
 
 
 def before_log(position: Position, firsts: Offsets) -> list[TopicPartition]:
-    """Return the partitions whose offset in the option lies before their log (C)."""
+    """Return the partitions whose offset in the option is less than the first offset of their log (C), sorted.
+
+    Codes for latest and earliest, and times, are never before it. `firsts` must have all partitions of the option.
+    """
     return sorted(each for each, offset in _explicit(position).items() if offset < firsts[each])
 
 
 def outside_log_error(position: Position, bound: Bound, firsts: Offsets, ends: Offsets) -> ConfigError:
-    """Return the error that names, for each partition of `firsts`, the option's offset and the log's offsets."""
+    """Return the error for offsets in the option that lie outside their logs, without raising it.
+
+    `firsts` and `ends` are the first and the end offsets of these partitions' logs. The text names at most
+    five of the partitions.
+    """
     offsets = _explicit(position)
     wrong = [
         f"{each}: {offsets[each]} lies {'past the end of' if offsets[each] > ends[each] else 'before'} the log, "

@@ -22,16 +22,20 @@ _pool_process = 0
 
 @dataclass(frozen=True)
 class Clients:
-    """The address and the settings of a cluster's clients.
+    """The address of a cluster, and the user's settings for its clients (keyword arguments of Consumer or Producer).
 
-    Picklable, because readers and writers are sent to executors.
+    Picklable, because readers and writers are sent to executors; creating this object connects to no broker.
     """
 
     bootstrap_servers: str
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def consumer(self, **defaults: Any) -> Consumer:
-        """Return this process's consumer. The user's settings override `defaults`."""
+        """Return the consumer that all tasks of this process share for this cluster and these settings.
+
+        A caller must leave it without assignment, but must not close it, because later tasks use it too. The user's
+        settings override `defaults`.
+        """
         settings = {"client_id": "tidelog-spark", **defaults, **self.settings}
         return _pooled(
             ("consumer", self.bootstrap_servers, *sorted(settings.items())),
@@ -39,7 +43,10 @@ class Clients:
         )
 
     def producer(self) -> Producer:
-        """Return this process's producer. Other tasks may send through it, so flush it instead of closing it."""
+        """Return the producer that all tasks of this process share for this cluster and these settings.
+
+        Flush it, but do not close it, because later tasks use it too.
+        """
         settings = {"client_id": "tidelog-spark", **self.settings}
         return _pooled(
             ("producer", self.bootstrap_servers, *sorted(settings.items())),

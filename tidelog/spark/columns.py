@@ -46,13 +46,16 @@ _TYPES: dict[str, DataType] = {
 
 
 def kafka_schema(*, include_headers: bool) -> StructType:
-    """Return the columns of Spark's Kafka source, in its order."""
+    """Return the schema of Spark's Kafka source, with its columns in its order; `headers`, if included, is last."""
     names = [name for name in _TYPES if name != "headers" or include_headers]
     return StructType([StructField(name, _TYPES[name]) for name in names])
 
 
 def check_schema(schema: StructType) -> None:
-    """Raise ConfigError if a user's schema has an unknown column, or one of another type."""
+    """Raise ConfigError if a user's schema has an unknown column, or a column of another type than Kafka's schema.
+
+    The schema may have fewer columns, in any order.
+    """
     for column in schema.fields:
         if column.name not in _TYPES:
             raise ConfigError(f"no column {column.name!r}: format tidelog has {', '.join(_TYPES)}")
@@ -62,9 +65,9 @@ def check_schema(schema: StructType) -> None:
 
 
 class ArrowRows:
-    """Collects one partition's records until they make an Arrow batch.
+    """Collects the records from `start` to `until` (exclusive) of one partition, and makes Arrow batches of them.
 
-    `position` is the offset of the next record to read. It starts at `start` and never passes `until`.
+    `position` is the offset of the next record to read: at first `start`, never more than `until`.
     """
 
     def __init__(
@@ -86,9 +89,10 @@ class ArrowRows:
         self._from = start
 
     def add(self, batches: Buffer) -> Iterator[pa.RecordBatch]:
-        """Add whole record batches, in the log's order. Yield each Arrow batch that is full.
+        """Add whole record batches, in the log's order; advance `position`, and yield each Arrow batch that is full.
 
-        Offsets without a record are skipped. Compaction leaves such offsets, and so do transaction markers.
+        Records outside the range, records before `position`, and control batches are skipped. Raises the errors of
+        `tidelog.records.decode_records`.
         """
         for at, header in iter_headers(batches):
             if header.next_offset <= self.position or self.position >= self.until:
@@ -102,7 +106,7 @@ class ArrowRows:
                 yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """Yield the collected records that were not yielded yet, if any."""
+        """Yield the collected records that were not yielded yet as one Arrow batch; nothing if there are none."""
         columns = self._collector.take()
         low, high = np.searchsorted(columns.offsets, (self._from, self.until)).tolist()
         self._from = self.position
@@ -113,7 +117,10 @@ class ArrowRows:
             )
 
     def skip_to(self, offset: int) -> range:
-        """Continue at `offset`. Return the range of offsets that is skipped."""
+        """Set `position` to `offset`, or to `until` if that is less; return the range of offsets that is skipped.
+
+        An `offset` before `position` changes nothing and returns an empty range.
+        """
         skipped = range(self.position, min(offset, self.until))
         self.position = max(self.position, skipped.stop)
         return skipped
@@ -141,7 +148,7 @@ class ArrowRows:
 
 
 def _binary(data: bytes, spans: Spans) -> pa.Array:
-    """Return the bytes of each span as an Arrow array."""
+    """Return the bytes of each span as a binary Arrow array; a span of length −1 is a null."""
     rows = len(spans.starts)
     nulls = spans.lengths < 0
     if nulls.all():

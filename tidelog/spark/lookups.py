@@ -1,7 +1,7 @@
-"""The questions of the driver to the cluster: which partitions exist, their offsets, and offsets by time.
+"""The driver's look-ups in the cluster: which partitions exist, their offsets, and offsets by time.
 
-An exception in a driver-side call of a stream ends the query. Therefore every retry, for brokers that died and leaders
-that moved, is here, and lasts up to `PATIENCE_MS`.
+An exception in a driver-side call of a stream ends the query. Therefore all retries, for brokers that died and leaders
+that moved, are here, and last at least `PATIENCE_MS`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,11 @@ _METADATA_AGE_MS = 5_000
 
 
 class Lookups:
-    """Look-ups for the options of one read. The first look-up connects."""
+    """Look-ups for the options of one read. The first look-up connects.
+
+    Each look-up is repeated after retriable errors, for PATIENCE_MS and at least `retries` times; then it raises
+    TimeoutError. A missing topic or partition is an error after UNKNOWN_TOPIC_PATIENCE_MS.
+    """
 
     def __init__(
         self,
@@ -48,10 +52,11 @@ class Lookups:
         self._pause = pause
 
     def partitions(self, known: Collection[str] = ()) -> list[TopicPartition]:
-        """Return the existing partitions that the options name, sorted.
+        """Return the partitions that the options select, sorted; a pattern may select none.
 
-        Raises UnknownTopicOrPartitionError if one does not exist. Topics that are `known` but not in the list of all
-        topics are asked for by name, because the broker that lists topics may be behind the others.
+        Raises UnknownTopicOrPartitionError if a named topic or partition does not exist. With a pattern, `known` topics
+        that are not in the list of all topics are looked up by name, because the broker that lists may be behind the
+        others.
         """
         return self._retry("list of partitions", lambda consumer: self._partitions(consumer, known))
 
@@ -59,26 +64,27 @@ class Lookups:
         return self._retry("earliest offsets", lambda consumer: dict(consumer.beginning_offsets(list(partitions))))
 
     def latest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the ends that consumers may read up to (the high watermarks)."""
+        """Return each partition's end offset for consumers, which is the high watermark."""
         return self._retry("latest offsets", lambda consumer: dict(consumer.end_offsets(list(partitions))))
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Return the first offset at or after each time (ms); None if there is none."""
+        """Return by partition the offset of the first record at or after its time (ms); None if no record is."""
         found = self._retry("offsets by time", lambda consumer: consumer.offsets_for_times(dict(times)))
         return {partition: answer.offset if (answer := found[partition]) else None for partition in times}
 
     def starting(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the starting offsets of the options.
+        """Return the starting offset of each partition by the options.
 
-        Raises ConfigError if an offset lies past the end of its log, or if no record is at or after a time and the
-        strategy is `error`.
+        Raises ConfigError if an offset lies past the end of its log, if no record is at or after a time and the
+        strategy is `error`, or if the options do not name exactly `partitions`. An offset before its log is returned.
         """
         return self._resolve(self._options.starting, partitions, "starting", self._options.no_match_is_latest)
 
     def ending(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the ending offsets of the options. The end is the current one if no record is at or after a time.
+        """Return the ending offset (exclusive) of each partition by the options.
 
-        Raises ConfigError if an offset lies past the end of its log.
+        If no record is at or after an ending time, the end is the log's current one. Raises ConfigError if an offset
+        lies past the end of its log, or if the options do not name exactly `partitions`.
         """
         return self._resolve(self._options.ending, partitions, "ending", True)
 

@@ -23,7 +23,7 @@ MAX_INT32, MAX_INT64 = 2**31 - 1, 2**63 - 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetRange:
-    """The records [start, until) of one partition."""
+    """The offsets [start, until) of one partition; some of them may have no record."""
 
     topic_partition: TopicPartition
     start: int
@@ -38,7 +38,7 @@ class OffsetRange:
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Return the offsets in Kafka's form, sorted by topic and partition, so that equal offsets give equal text."""
+    """Return the offsets in Kafka's form {"topic": {"0": 23}}, sorted, so that equal offsets give equal JSON text."""
     shaped: dict[str, dict[str, int]] = {}
     for partition in sorted(offsets):
         shaped.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
@@ -46,7 +46,11 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def from_json(shaped: Any, name: str = "offsets") -> dict[TopicPartition, int]:
-    """Return the offsets of a JSON object or its text, the inverse of `to_json`. ConfigError for another form."""
+    """Return the offsets of a JSON object or of its text, the inverse of `to_json`.
+
+    Raises ConfigError, which begins with `name`, for another form, and for a number beyond 64 bits. Negative offsets
+    are accepted.
+    """
     if isinstance(shaped, str):
         try:
             shaped = json.loads(shaped, object_pairs_hook=unique_names)
@@ -69,9 +73,9 @@ def from_json(shaped: Any, name: str = "offsets") -> dict[TopicPartition, int]:
 
 
 def unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dict.
+    """Return the (name, value) pairs of a JSON object as a dict, for `json.loads`.
 
-    Raise ValueError for a repeated name, of which only the last value would count.
+    Raises ValueError for a repeated name, because only its last value would count.
     """
     names = [name for name, _ in pairs]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -86,9 +90,9 @@ def _is_partition(text: Any) -> bool:
 
 
 def ranges_between(start: Offsets, end: Offsets) -> list[OffsetRange]:
-    """Return the range between two offsets of each partition. A partition without records in between has no range.
+    """Return each partition's range from its start to its end offset, sorted by partition.
 
-    `start` must name every partition of `end`.
+    A partition whose end is not after its start has no range. `start` must have every partition of `end`.
     """
     return [
         OffsetRange(partition, start[partition], until)
@@ -102,10 +106,11 @@ def total(ranges: Iterable[OffsetRange]) -> int:
 
 
 def rate_limit(start: Offsets, available: Offsets, limit: int) -> dict[TopicPartition, int]:
-    """Return the end of a batch of at most `limit` records, divided in proportion to each partition's waiting records.
+    """Return the end offsets of a batch of at most `limit` offsets, divided in proportion to each partition's backlog.
 
-    Every partition with waiting records gets at least one, even if these are more than `limit` together. Otherwise the
-    shares add up to min(limit, all waiting records), by the largest remainder.
+    The backlog of a partition is the range from `start` to `available`. A partition with a backlog gets at least one
+    offset, even if the batch then exceeds `limit`. Otherwise the batch has min(limit, the whole backlog) offsets. A
+    partition without a backlog ends at `available`, also if that is before its start.
     """
     waiting = ranges_between(start, available)
     everything = total(waiting)
@@ -135,10 +140,10 @@ def _proportional(sizes: Sequence[int], limit: int, everything: int) -> list[int
 def split(
     ranges: Sequence[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """Return the ranges of Spark's tasks, one for each range unless an option asks for more.
+    """Return the ranges of Spark's tasks: the given ranges, cut into pieces if an option requires it.
 
-    With `min_partitions`, large ranges are cut so that there are at least so many tasks. With `max_records`, no task
-    has more records. The pieces of a range differ by at most one record.
+    With `min_partitions`, ranges are cut by their size, so that there are at least so many tasks if there are enough
+    offsets. With `max_records`, no task has more offsets. The pieces of a range differ by at most one offset.
     """
     pieces: list[OffsetRange] = []
     everything = total(ranges)

@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 class Use(Enum):
-    """The operation that the options belong to."""
+    """The operation that the options belong to. The value is its name in errors."""
 
     BATCH_READ = "a batch read"
     STREAM_READ = "a stream read"
@@ -91,7 +91,11 @@ CLIENT_OPTIONS: dict[str, tuple[frozenset[Use], Callable[[str], Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The options of a batch or stream read. Times are in ms; `client` has keyword arguments of `tidelog.Consumer`."""
+    """The options of a batch or stream read, with defaults for those that were not given.
+
+    client   keyword arguments for `tidelog.Consumer`
+    None     no limit
+    """
 
     bootstrap_servers: str
     subscription: Subscription
@@ -115,7 +119,10 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """The options of a write; `topic` overrides the column. `client` has keyword arguments of `tidelog.Producer`."""
+    """The options of a write. `client` has keyword arguments for `tidelog.Producer`.
+
+    `topic` overrides the column `topic`; None: each row names its topic.
+    """
 
     bootstrap_servers: str
     topic: str | None = None
@@ -123,7 +130,12 @@ class WriteOptions:
 
 
 def parse_read(raw: Mapping[str, str], use: Use) -> ReadOptions:
-    """Return the options of a read. Raise ConfigError, which names the option and its allowed values."""
+    """Return the options of a read (`use` is BATCH_READ or STREAM_READ), from Spark's option names and texts.
+
+    Raises ConfigError, which names the option, for an unknown option, an option of another use, a wrong value, or
+    options that contradict each other. Without the option for brokers, those of TIDELOG_BOOTSTRAP_SERVERS are used,
+    or of this user's last `tidelog up`; LocalError if there are none.
+    """
     given = _Given(raw, use)
     minimum = given.get("minOffsetsPerTrigger", values.at_least(1))
     maximum = given.get("maxOffsetsPerTrigger", values.at_least(1))
@@ -156,13 +168,16 @@ def parse_read(raw: Mapping[str, str], use: Use) -> ReadOptions:
 
 
 def parse_write(raw: Mapping[str, str]) -> WriteOptions:
-    """Return the options of a write. Raise ConfigError, which names the option and its allowed values."""
+    """Return the options of a write. Raises ConfigError as `parse_read` does."""
     given = _Given(raw, Use.WRITE)
     return WriteOptions(given.bootstrap_servers(), given.get("topic", validate_topic), given.client_settings())
 
 
 def wants_headers(raw: Mapping[str, str]) -> bool:
-    """Return whether the schema has the column `headers`. Spark asks for the schema before the use is known."""
+    """Return whether the option includeHeaders is true; False if it is not given. Raises ConfigError for a wrong value.
+
+    No other option is checked, because Spark asks for the schema before the use is known.
+    """
     text = {name.lower(): value for name, value in raw.items()}.get("includeheaders", "false")
     try:
         return values.boolean(text)
@@ -171,7 +186,7 @@ def wants_headers(raw: Mapping[str, str]) -> bool:
 
 
 class _Given:
-    """The given options, with checked names."""
+    """The given options of one use; the constructor raises ConfigError for a name that this use does not have."""
 
     def __init__(self, raw: Mapping[str, str], use: Use) -> None:
         self._raw = {name.lower(): value for name, value in raw.items()}

@@ -37,7 +37,7 @@ _FETCH_BYTES = 1 << 20
 
 
 class RangePartition(InputPartition):
-    """The range of one task. Picklable, because the driver sends it to an executor."""
+    """The range of offsets that one task reads. Picklable, because the driver sends it to an executor."""
 
     def __init__(self, span: OffsetRange) -> None:
         super().__init__((*span.topic_partition, span.start, span.until))
@@ -50,7 +50,11 @@ class RangePartition(InputPartition):
 
 @dataclass(frozen=True)
 class RangeReader:
-    """Reads ranges on an executor. Picklable; connects only in `read`."""
+    """Reads ranges of offsets on an executor. Picklable; connects only in `read`.
+
+    fail_on_data_loss   False: log lost offsets and continue after them
+    poll_timeout_ms     how long `read` waits for the next records
+    """
 
     clients: Clients
     schema: StructType
@@ -64,17 +68,18 @@ class RangeReader:
         return cls(clients, schema, options.fail_on_data_loss, options.poll_timeout_ms, limit)
 
     def read(self, span: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield every record of the range once, in order.
+        """Yield every record of the range once, in order, as Arrow batches.
 
-        Raises DataLossError with the missing offsets (without `fail_on_data_loss` they are logged and skipped),
-        TimeoutError if no record arrives for `poll_timeout_ms`, and MessageTooLargeError for a batch that is larger
-        than `max_decompressed_batch_bytes` when decompressed.
+        Offsets without a record (compacted, control batches) are skipped silently. Raises DataLossError if the log no
+        longer has offsets of the range; without `fail_on_data_loss` these are logged and skipped. Raises TimeoutError
+        if no records arrive for `poll_timeout_ms`, MessageTooLargeError for a batch that is larger than
+        `max_decompressed_batch_bytes` when decompressed, and errors that a retry cannot mend.
         """
         consumer = self.clients.consumer(max_partition_fetch_bytes=_FETCH_BYTES, fetch_max_bytes=_FETCH_BYTES)
         return self.read_with(consumer, span, SystemClock())
 
     def read_with(self, consumer: Consumer, span: OffsetRange, clock: Clock) -> Iterator[pa.RecordBatch]:
-        """Read as `read` does, through the given consumer."""
+        """Read as `read` does, through the given consumer, whose assignment is replaced and empty at the end."""
         partition = span.topic_partition
         rows = ArrowRows(
             self.schema,
@@ -149,16 +154,17 @@ class RangeReader:
 
 
 def _is_gone(consumer: Consumer, partition: TopicPartition) -> bool:
-    """Return whether the partition was deleted. After a restart of all brokers, a broker may not know a topic yet.
+    """Return whether the partition does not exist any more. Raises a TidelogError if that cannot be determined.
 
-    Such a broker lists no topics, so that the list is fetched first. The list itself does not decide, because internal
-    topics are never listed, and one broker may be behind the others.
+    After a restart of all brokers, a broker may not know a topic yet. Such a broker cannot list topics, so that the
+    list is fetched first. The list itself does not decide, because internal topics are never listed, and one broker may
+    be behind the others.
     """
     consumer.topics()
     return partition.partition not in (consumer.partitions_for_topic(partition.topic) or ())
 
 
 def data_loss(lost: Iterable[OffsetRange], reason: str) -> str:
-    """Return the message that names the lost ranges, and what to do."""
+    """Return an error message that names the lost ranges and the reason, and the option that permits the loss."""
     ranges = ", ".join(map(str, lost))
     return f"records were lost: {ranges}: {reason}. To continue without them set failOnDataLoss to false"

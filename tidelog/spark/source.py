@@ -18,14 +18,18 @@ from tidelog.spark.writer import TidelogBatchWriter, TidelogStreamWriter
 
 
 class TidelogSource(DataSource):
-    """`format("tidelog")`. Spark creates and pickles such objects freely, so that none of them connects."""
+    """The data source of `format("tidelog")`, which makes the readers and the writers.
+
+    Raises ConfigError for wrong options or a wrong schema. Spark creates and pickles such objects freely, so that none
+    of them connects.
+    """
 
     @classmethod
     def name(cls) -> str:
         return "tidelog"
 
     def clients(self, bootstrap_servers: str, settings: Mapping[str, Any]) -> Clients:
-        """Return the access to the cluster for readers and writers."""
+        """Return the factory of the clients for a reader or a writer. A test overrides this method."""
         return Clients(bootstrap_servers, settings)
 
     def schema(self) -> StructType:

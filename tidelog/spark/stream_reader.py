@@ -60,9 +60,9 @@ _Json = dict[str, dict[str, int]]
 
 
 class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans and reads micro-batches.
+    """Plans micro-batches on the driver, and reads their ranges in the tasks.
 
-    Cheap and picklable before the first call, because Spark sends one to executors.
+    Cheap to create, and picklable before the first call, because Spark sends a reader to executors.
     """
 
     def __init__(
@@ -103,10 +103,13 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = True
 
     def latestOffset(self, start: _Json, limit: ReadLimit) -> _Json:  # noqa: N802
-        """Return the end of the next batch, or `start` itself if there are no records to read.
+        """Return the end offsets of the next batch, or `start` itself if no batch is due.
 
-        After a truncation, the log has no record after `start`. The batch then ends before it starts, and reads no
-        records; the next batch continues at the log's end.
+        Without new records the call waits up to IDLE_WAIT_MS for some, unless the trigger is Once or AvailableNow. With
+        minOffsetsPerTrigger it may return `start` in spite of new records. Raises DataLossError if a partition was
+        deleted, or if a log ends before an offset that it had; without failOnDataLoss this is logged. A log that was
+        shortened then ends the batch before its start: the batch reads nothing there, and the next one continues at the
+        log's end.
         """
         begun = from_json(start, "the checkpoint's offsets")
         everything = isinstance(limit, ReadAllAvailable)
@@ -141,7 +144,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._ranges.read(partition.span)
 
     def _wait_for_data(self, begun: Offsets, *, patient: bool) -> tuple[Offsets, Offsets]:
-        """Return the batch's start, including added partitions, and the available ends, when these suffice (D)."""
+        """Return the batch's start, completed by added partitions, and the available ends.
+
+        With `patient`, wait up to IDLE_WAIT_MS until a batch is due (D); otherwise return at once.
+        """
         deadline_ms = self._clock.monotonic_ms() + IDLE_WAIT_MS
         pause_ms = _FIRST_PAUSE_MS
         while True:
@@ -154,9 +160,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             pause_ms = min(2 * pause_ms, _MAX_PAUSE_MS)
 
     def _due(self, start: Offsets, available: Offsets, at_once: bool) -> bool:
-        """Return whether a batch is due: for any record, or with minOffsetsPerTrigger for enough records or a delay.
+        """Return whether a batch is due: for any new record, or with minOffsetsPerTrigger for enough of them.
 
-        If a log ends before the start, a batch is due at once, so that it stores where reading continues (E).
+        With `at_once`, or maxTriggerDelay after the last batch, any new record suffices. If a log ends before the
+        start, a batch is due at once, so that it stores where reading continues (E).
         """
         if any(end < start[partition] for partition, end in available.items()):
             return True
@@ -192,12 +199,15 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._partitions
 
     def _complete(self, begun: Offsets, until: Offsets) -> dict[TopicPartition, int]:
-        """Return `begun` and the partitions that were added since, which start at their earliest record."""
+        """Return `begun`, and the partitions that only `until` has, which start at the first offset of their log."""
         added = {partition: end for partition, end in until.items() if partition not in begun}
         return {**begun, **(self._earliest(added) if added else {})}
 
     def _earliest(self, added: Offsets) -> dict[TopicPartition, int]:
-        """Return the earliest offsets. A partition that was deleted since has its end, so that no record is read."""
+        """Return the first offsets of the added partitions' logs.
+
+        A partition that was deleted since is reported as loss, and gets its end offset, so that no record is read.
+        """
         try:
             return self._lookups.earliest(added)
         except UnknownTopicOrPartitionError:

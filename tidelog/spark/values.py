@@ -24,7 +24,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """All topics whose whole name matches the regular expression, now and later."""
+    """The subscription to all topics whose whole name matches the regular expression, now and later."""
 
     pattern: str
 
@@ -36,21 +36,21 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """An offset for each partition; −1 means latest, −2 earliest."""
+    """A position given as an offset for each partition; −1 means latest, −2 earliest."""
 
     offsets: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first record at or after `timestamp` (ms) in every partition."""
+    """The position of the first record at or after `timestamp` (ms), in every partition."""
 
     timestamp: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtTimes:
-    """The first record at or after a partition's own timestamp (ms)."""
+    """The position of the first record at or after a timestamp (ms) of each partition."""
 
     timestamps: Mapping[TopicPartition, int]
 
@@ -62,7 +62,7 @@ Bound = Literal["starting", "ending"]
 
 
 def option_of(position: Position, bound: Bound) -> str:
-    """Return the name of the option that gave this position."""
+    """Return the name of the option that gives such a position, such as `startingOffsets`."""
     match position:
         case AtTime():
             return f"{bound}Timestamp"
@@ -168,7 +168,7 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d"
 
 
 def duration_ms(text: str) -> int:
-    """Return the milliseconds of a duration such as `15m` or `30 seconds`."""
+    """Return the milliseconds of a duration such as `15m` or `30 seconds`; ValueError for another form."""
     match = re.match(r"(\d+)\s*([a-z]+)\Z", text.lower())
     if match is None or match[2] not in _UNITS_MS:
         raise ValueError("must be a number and a unit, such as 15m or 30s")

@@ -31,13 +31,16 @@ _ALLOWED: dict[str, tuple[DataType, ...]] = {
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """The number of records that a task wrote; all of them are acknowledged."""
+    """The result of a task: the number of records that it wrote, all of which are acknowledged."""
 
     records: int
 
 
 class _Rows:
-    """Sends the rows of Arrow batches. Picklable; the first `write` connects."""
+    """Sends the rows of Arrow batches. Picklable; only `write` connects.
+
+    The constructor raises ConfigError if the schema has no `value`, no topic is named, or a column has a wrong type.
+    """
 
     def __init__(self, options: WriteOptions, clients: Clients, schema: StructType) -> None:
         _check_columns(schema, options.topic)
@@ -45,7 +48,11 @@ class _Rows:
         self._clients = clients
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
-        """Write the rows. Raise the first error of a record; other records of the task may be written then."""
+        """Send each row as a record, wait until all are acknowledged, and return their number.
+
+        Raises the first error of a record, or ConfigError for a row without a topic. Other records of the task may be
+        written in that case.
+        """
         producer = self._clients.producer()
         failures: list[BaseException] = []
         records = 0
@@ -80,7 +87,7 @@ class _Rows:
 
 
 class TidelogBatchWriter(DataSourceArrowWriter):
-    """`df.write`."""
+    """The writer of `df.write`: each task sends its rows, and its records stay even if the job fails later."""
 
     def __init__(self, options: WriteOptions, clients: Clients, schema: StructType) -> None:
         self._rows = _Rows(options, clients, schema)
@@ -90,7 +97,7 @@ class TidelogBatchWriter(DataSourceArrowWriter):
 
 
 class TidelogStreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream`."""
+    """The writer of `df.writeStream`: each task of a micro-batch sends its rows, without a transaction."""
 
     def __init__(self, options: WriteOptions, clients: Clients, schema: StructType) -> None:
         self._rows = _Rows(options, clients, schema)
