@@ -1,8 +1,9 @@
 """Check the arguments of the clients' public calls.
 
 Each function takes the argument's name and its value, and returns the value as the client uses it. A value of a wrong
-type raises ArgumentTypeError (a TypeError), a value out of range ArgumentValueError (a ValueError). Both name the
-argument and show the value.
+type raises ArgumentTypeError (a TypeError), a value out of range ArgumentValueError (a ValueError). A topic name that
+is not valid raises InvalidTopicError, an empty group id InvalidGroupIdError. Each error names the argument and shows
+the value.
 Integers of any kind (`operator.index`) become an `int`; a `bool` is not accepted as an integer.
 """
 
@@ -32,7 +33,7 @@ _PAIR = "a TopicPartition(topic, number)"
 
 
 def shown(value: object) -> str:
-    """Return the value's `repr`, cut if it is long."""
+    """Return the value's `repr`; a text of more than 200 characters is cut there, and ends with "…"."""
     text = repr(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
@@ -45,7 +46,7 @@ def _refuse(name: str, value: object, wanted: str) -> NoReturn:
 
 
 def whole(name: str, value: Any, least: int, most: int = INT64_MAX) -> int:
-    """Return an integer from `least` to `most`."""
+    """Return the value as an int from `least` to `most`, both included (2⁶³−1 by default)."""
     if type(value) is not int:
         if isinstance(value, bool):
             _refuse(name, value, "an integer")
@@ -59,27 +60,30 @@ def whole(name: str, value: Any, least: int, most: int = INT64_MAX) -> int:
 
 
 def offset(name: str, value: Any) -> int:
-    """Return an offset: 0 to 2⁶³−1."""
+    """Return an offset as an int from 0 to 2⁶³−1."""
     return whole(name, value, 0)
 
 
 def partition_number(name: str, value: Any) -> int:
-    """Return a partition's number: 0 to 2³¹−1."""
+    """Return a partition's number as an int from 0 to 2³¹−1."""
     return whole(name, value, 0, INT32_MAX)
 
 
 def int32(name: str, value: Any) -> int:
-    """Return an integer of 32 bits. The broker checks whether the cluster accepts the value."""
+    """Return an int from −2³¹ to 2³¹−1. The broker checks whether the cluster accepts the value."""
     return whole(name, value, -INT32_MAX - 1, INT32_MAX)
 
 
 def timeout_ms(name: str, value: Any) -> int:
-    """Return a time to wait, in whole milliseconds."""
+    """Return a time to wait as whole milliseconds from 0 to 2⁶³−1."""
     return whole(name, value, 0)
 
 
 def timeout_s(name: str, value: Any) -> float | None:
-    """Return a time to wait, in seconds; None and infinity stand for no limit."""
+    """Return a time to wait as a float of seconds, 0 or more; None (no limit) for None and for infinity.
+
+    A negative number and NaN raise ArgumentValueError.
+    """
     if value is None:
         return None
     if isinstance(value, bool | str | bytes):
@@ -96,17 +100,17 @@ def timeout_s(name: str, value: Any) -> float | None:
 
 
 def flag(name: str, value: Any) -> bool:
-    """Return True or False."""
+    """Return the value, which must be True or False; 0 and 1 are not accepted."""
     return value if isinstance(value, bool) else _refuse(name, value, "True or False")
 
 
 def function(name: str, value: Any) -> Callable[..., Any]:
-    """Return the callable."""
+    """Return the value, which must be callable."""
     return value if callable(value) else _refuse(name, value, "a function")  # type: ignore[no-any-return]
 
 
 def choice(name: str, value: Any, kind: type[E]) -> E:
-    """Return the member of the IntEnum, given as a member or as its number."""
+    """Return the member of the IntEnum `kind`, given as a member or as its number; an error lists all members."""
     try:
         return kind(whole(name, value, -INT64_MAX))
     except ValueError:
@@ -117,7 +121,7 @@ def choice(name: str, value: Any, kind: type[E]) -> E:
 
 
 def text(name: str, value: Any) -> str:
-    """Return a string that fits into a message of the protocol."""
+    """Return a str that UTF-8 can encode in at most 32,767 bytes, the limit of a string in a message."""
     if not isinstance(value, str):
         _refuse(name, value, "a str")
     if not _is_utf8(value):
@@ -136,14 +140,14 @@ def _is_utf8(value: str) -> bool:
 
 
 def texts(name: str, value: Any) -> list[str]:
-    """Return the strings of an iterable; one string stands for itself alone."""
+    """Return the strings of an iterable as a list, each checked like `text`; a single string becomes a list of one."""
     if isinstance(value, str):
         return [text(name, value)]
     return [text(f"{name}[{place}]", each) for place, each in enumerate(_iterable(name, value, "strings"))]
 
 
 def topic(name: str, value: Any) -> str:
-    """Return a topic's name. InvalidTopicError says which rule it breaks."""
+    """Return a topic's name. InvalidTopicError says which of Kafka's rules the name breaks."""
     if not isinstance(value, str):
         _refuse(name, value, "a topic's name")
     try:
@@ -153,40 +157,43 @@ def topic(name: str, value: Any) -> str:
 
 
 def topics(name: str, value: Any) -> list[str]:
-    """Return the topics' names; one string stands for itself alone."""
+    """Return the topics' names of an iterable as a list; a single string becomes a list of one."""
     if isinstance(value, str):
         return [topic(name, value)]
     return [topic(f"{name}[{place}]", each) for place, each in enumerate(_iterable(name, value, "topics' names"))]
 
 
 def group_id(name: str, value: Any) -> str:
-    """Return a group's name. InvalidGroupIdError if it is empty."""
+    """Return a group's name, checked like `text`. InvalidGroupIdError if the name is empty."""
     if text(name, value) == "":
         raise InvalidGroupIdError(f"{name} must be a group's name, not ''")
     return value  # type: ignore[no-any-return]
 
 
 def group_ids(name: str, value: Any) -> list[str]:
-    """Return the groups' names; one string stands for itself alone."""
+    """Return the groups' names of an iterable as a list; a single string becomes a list of one."""
     if isinstance(value, str):
         return [group_id(name, value)]
     return [group_id(f"{name}[{place}]", each) for place, each in enumerate(_iterable(name, value, "groups' names"))]
 
 
 def record_bytes(name: str, value: Any) -> bytes | None:
-    """Return a record's key or value."""
+    """Return a record's key or value as bytes; None stays None. A bytearray or a memoryview is copied."""
     if value is None or type(value) is bytes:
         return value
     return bytes(buffer(name, value, "bytes or None"))
 
 
 def buffer(name: str, value: Any, wanted: str = "bytes") -> Buffer:
-    """Return bytes, a bytearray or a memoryview, uncopied."""
+    """Return the value itself, which must be bytes, a bytearray or a memoryview; an error says `wanted`."""
     return value if isinstance(value, bytes | bytearray | memoryview) else _refuse(name, value, wanted)
 
 
 def values_from(name: str, value: Any, start: Any) -> int:
-    """Return the index of the first value to send, and check that value. Each later one is checked when it is sent."""
+    """Return `start`, the index of the first value to send, as an int, and check that value.
+
+    `value` must be a sequence with at least one entry, and neither text nor bytes. Later entries are not checked here.
+    """
     if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray | memoryview):
         _refuse(name, value, "a list of values")
     if not value:
@@ -197,7 +204,7 @@ def values_from(name: str, value: Any, start: Any) -> int:
 
 
 def headers(name: str, value: Any) -> Sequence[tuple[str, bytes | None]]:
-    """Return a record's headers as (name, bytes or None) pairs, from a dict or from an iterable of such pairs."""
+    """Return a record's headers as (name, bytes or None) pairs, from a dict, an iterable of such pairs, or None: ()."""
     if value is None:
         return ()
     pairs = value.items() if isinstance(value, Mapping) else _iterable(name, value, "(name, bytes) pairs, or a dict")
@@ -217,7 +224,7 @@ def _header(name: str, pair: Any) -> tuple[str, bytes | None]:
 
 
 def partition(name: str, value: Any) -> TopicPartition:
-    """Return the partition of a TopicPartition, or of a pair of a topic and a number."""
+    """Return a TopicPartition, given as one or as another tuple or list of a topic's name and a number."""
     if not isinstance(value, tuple | list) or len(value) != 2:
         _refuse(name, value, _PAIR)
     topic_name, number = value
@@ -235,7 +242,10 @@ def partition(name: str, value: Any) -> TopicPartition:
 
 
 def partitions(name: str, value: Any) -> list[TopicPartition]:
-    """Return the partitions of an iterable, each once, in its order."""
+    """Return the partitions of an iterable as a list, each once, in the order of their first occurrence.
+
+    A single TopicPartition raises ArgumentTypeError.
+    """
     if isinstance(value, TopicPartition):
         _refuse(name, value, f"a list of partitions, as [{value!r}]")
     each_one = _iterable(name, value, "a list of partitions")
@@ -243,17 +253,20 @@ def partitions(name: str, value: Any) -> list[TopicPartition]:
 
 
 def by_partition(name: str, value: Any) -> dict[TopicPartition, Any]:
-    """Return a mapping by partitions, with checked keys. The caller checks the values."""
+    """Return the mapping as a dict by TopicPartition, with checked keys. The caller checks the values."""
     return {partition(f"{name}: a key", tp): each for tp, each in mapping(name, value, "partitions").items()}
 
 
 def offsets_by_partition(name: str, value: Any, least: int = 0) -> dict[TopicPartition, int]:
-    """Return a mapping of partitions to offsets from `least` on."""
+    """Return a dict of partitions to offsets, each an int from `least` to 2⁶³−1."""
     return {tp: whole(f"{name}[{tp}]", each, least) for tp, each in by_partition(name, value).items()}
 
 
 def commits(name: str, value: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return a mapping of partitions to the offsets and metadata that a group commits."""
+    """Return a dict of partitions to the OffsetAndMetadata that a group commits.
+
+    The leader epoch may be None or an int from −1 on. The length of the metadata is not checked here.
+    """
     return {tp: _commit(f"{name}[{tp}]", each) for tp, each in by_partition(name, value).items()}
 
 
@@ -274,12 +287,12 @@ def _commit(name: str, value: Any) -> OffsetAndMetadata:
 
 
 def mapping(name: str, value: Any, keys: str) -> Mapping[Any, Any]:
-    """Return a mapping. The caller checks its keys and values."""
+    """Return the value, which must be a mapping; an error says by which `keys`. The caller checks keys and values."""
     return value if isinstance(value, Mapping) else _refuse(name, value, f"a mapping by {keys}")
 
 
 def instances(name: str, value: Any, kind: type[T]) -> list[T]:
-    """Return the objects of an iterable, all of one class."""
+    """Return the objects of an iterable as a list; each must be a `kind`. A single one raises ArgumentTypeError."""
     if isinstance(value, kind):
         _refuse(name, value, f"a list of {kind.__name__}")
     for place, each in enumerate(found := list(_iterable(name, value, f"a list of {kind.__name__}"))):
@@ -289,12 +302,12 @@ def instances(name: str, value: Any, kind: type[T]) -> list[T]:
 
 
 def broker_ids(name: str, value: Any) -> list[int]:
-    """Return the brokers' ids of an iterable."""
+    """Return the brokers' ids of an iterable as a list of 32-bit ints, in its order; an id may occur twice."""
     return [int32(f"{name}[{place}]", each) for place, each in enumerate(_iterable(name, value, "brokers' ids"))]
 
 
 def assignment(name: str, value: Any) -> dict[int, tuple[int, ...]] | None:
-    """Return the replicas of each partition by its number, with the preferred leader first."""
+    """Return the broker ids of each partition's replicas by its number, in the given order; None for None."""
     if value is None:
         return None
     given = mapping(name, value, "partitions' numbers")

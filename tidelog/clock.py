@@ -8,14 +8,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks: the wall clock, for record timestamps only, and a monotonic clock, for every wait."""
+    """Two clocks: the wall clock, for timestamps, and a monotonic clock, for every wait and deadline."""
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970 on the wall clock."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Return milliseconds on a clock that never goes back; its zero has no meaning."""
+        """Return milliseconds on a clock that never goes back; only differences of two readings have a meaning."""
         ...
 
 
@@ -30,5 +30,8 @@ class SystemClock:
 
 
 def bearable_s(timeout_s: float | None) -> float:
-    """Return a timeout that locks and queues accept, because they raise for longer ones (None: no limit)."""
+    """Return the timeout in seconds that locks and queues accept, because they raise for longer ones.
+
+    A negative timeout becomes 0. None (no limit) and longer ones become `threading.TIMEOUT_MAX`.
+    """
     return threading.TIMEOUT_MAX if timeout_s is None else min(max(0.0, timeout_s), threading.TIMEOUT_MAX)

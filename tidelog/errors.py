@@ -8,12 +8,12 @@
         ├── TimeoutError        the caller's own deadline passed (also a builtin TimeoutError)
         ├── DisconnectedError   the connection was lost; the outcome of requests in flight is unknown
         ├── ProtocolError       a peer sent bytes that are not a message of this protocol
-        ├── BufferExhaustedError, ClosedError, ConfigError, LocalError, NoBrokersError, DataLossError
+        ├── BufferExhaustedError, ClosedError, ConfigError, LocalError, NoBrokersError, DataLossError, OverloadedError
         ├── InternalError       a background task failed because of a defect of this client; the cause is chained
         ├── CommitFailedError, IllegalStateError
         ├── ArgumentTypeError (also a TypeError), ArgumentValueError (also a ValueError): a wrong argument of a call
-        ├── HistoryError        the checker's input is not a history
-    raised inside a broker only: DataDirectoryError, UncleanableLogError, CleaningAbortedError
+        └── HistoryError        the checker's input is not a history
+    raised inside a broker only (TidelogErrors): DataDirectoryError, UncleanableLogError, CleaningAbortedError
     TidelogWarning (UserWarning)    allowed but rarely intended: SecondsForMillisecondsWarning, ClockChangeWarning
 
 `retriable` says that the same call may succeed later. `stale_metadata` says that the client's metadata may be out of
@@ -138,7 +138,7 @@ __all__ = [
 class TidelogError(Exception):
     """Base class of all errors that Tidelog raises on purpose.
 
-    others   if a call concerned several resources, the errors of all resources after the first that failed, in order
+    others   the errors of the other resources that failed, in order, if a call concerned several; else empty
     """
 
     retriable: ClassVar[bool] = False
@@ -150,7 +150,7 @@ class BrokerError(TidelogError):
     """An error that a broker may send to a client under the wire code `code`.
 
     record_errors   if the leader rejected a batch because of single records: the error text of each of these records,
-                    by its index in the batch
+                    by its index in the batch; else empty
     """
 
     code: ClassVar[int] = -1
@@ -169,8 +169,8 @@ class UnknownServerError(BrokerError):
 class OffsetOutOfRangeError(BrokerError):
     """The offset lies before the log start offset or after the last offset that the reader may fetch.
 
-    topic_partition   None if the call concerned one partition only
-    offset            the requested offset; −1 if the reader had no position
+    topic_partition   the consumer's partition; None if the error comes from another call
+    offset            the requested offset; −1 if the reader had no position, or for an error of another call
     first, end        the valid range, both included: the first record's offset, and the offset that the next record
                       will get; −1 if the range is not known
     made_anew         True if the topic was deleted and created again: the offset belongs to the earlier topic
@@ -199,7 +199,7 @@ class LogTruncationError(OffsetOutOfRangeError):
     """The new leader's log lacks records that the reader has already received (KIP-320); never sent on the wire.
 
     offset             the reader's position
-    divergent_offset   the first offset at which the logs differ; −1 if the leader does not know it
+    divergent_offset   the offset up to which the logs can be equal; −1 if it is not known
     """
 
     def __init__(self, *args: object, divergent_offset: int = -1, **location: Any) -> None:
@@ -347,7 +347,7 @@ class InvalidRequiredAcksError(BrokerError):
 
 
 class IllegalGenerationError(BrokerError):
-    """The member's generation is older than the group's."""
+    """The member's generation is not the group's current one."""
 
     code = 22
 
@@ -685,7 +685,7 @@ class ClientError(TidelogError):
 
 
 class TimeoutError(ClientError, builtins.TimeoutError):
-    """The caller's deadline passed; the message says how long the call waited and what is missing."""
+    """The deadline of a call, of a request or of a record passed; the message says what is missing."""
 
 
 class DisconnectedError(ClientError):
@@ -700,23 +700,26 @@ class ProtocolError(ClientError):
 
 
 class NoBrokersError(ClientError):
-    """No bootstrap server answered."""
+    """No broker answered: neither a bootstrap server nor a broker that earlier metadata named."""
 
     retriable = True
 
 
 class BufferExhaustedError(ClientError):
-    """The producer's buffer stayed full for `max_block_ms`."""
+    """The producer's buffer stayed full for `max_block_ms`; the record was not buffered.
+
+    A callback of a record gets the error at once, because it cannot wait.
+    """
 
 
 class OverloadedError(ClientError):
-    """One connection has as many requests in flight as it may have."""
+    """One connection has as many requests in flight as it may have; nothing was sent."""
 
     retriable = True
 
 
 class ClosedError(ClientError):
-    """The client has been closed."""
+    """The client has been closed before the call, during the call, or before the record was acknowledged."""
 
 
 class InternalError(ClientError):
@@ -778,7 +781,7 @@ class TidelogWarning(UserWarning):
 
 
 class SecondsForMillisecondsWarning(TidelogWarning):
-    """A time in milliseconds lies in 1970, but read as seconds it would be a recent date."""
+    """A time in milliseconds lies in 1970, but read as seconds it would be a date from 2001 to 2286."""
 
 
 class ClockChangeWarning(TidelogWarning):
@@ -791,7 +794,8 @@ _BY_CODE: dict[int, type[BrokerError]] = {cls.code: cls for cls in BrokerError._
 def error_for(code: int, message: str = "", record_errors: Mapping[int, str] | None = None) -> BrokerError | None:
     """Return the error that a wire code stands for; None for 0 (no error).
 
-    A code that this version does not know becomes UnknownServerError and keeps its number in the message.
+    An empty `message` becomes the first line of the error class's docstring. A code that this version does not know
+    becomes UnknownServerError and keeps its number in the message.
     """
     if code == 0:
         return None
@@ -804,7 +808,10 @@ def error_for(code: int, message: str = "", record_errors: Mapping[int, str] | N
 
 
 def raise_first(errors: Iterable[TidelogError | None]) -> None:
-    """Raise the first error, if there is one, with all others in its `others` and as notes in its traceback."""
+    """Raise the first error that is not None, with all later ones in its `others` and as notes in its traceback.
+
+    Do nothing if there is none.
+    """
     found = [each for each in errors if each is not None]
     if found:
         first, *others = found

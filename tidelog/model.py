@@ -34,7 +34,10 @@ _ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+(?:%[\w.-]+)?)\]|([\w.:%-]+)):([0-9]
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The result of a look-up: the earliest offset at or after the target, its timestamp (ms) and its leader epoch."""
+    """The result of a look-up by time: the earliest offset whose timestamp is at or after the target.
+
+    timestamp, leader_epoch   of the record at `offset` (ms); the epoch is None if the leader does not know it
+    """
 
     offset: int
     timestamp: int
@@ -51,13 +54,16 @@ class NoOffset(StrEnum):
     ABOVE_HIGH_WATERMARK = "above_high_watermark"
     """A record qualifies, but it is not committed yet."""
     RETRY = "retry"
-    """No leader answered in time; `error` has the last error."""
+    """No leader answered in time, or no reason was found in time; `error` has the last error."""
     REFUSED = "refused"
     """The leader returned an error that is not retriable; `error` has it."""
 
 
 class OffsetOutcome(NamedTuple):
-    """The result of a look-up by time in one partition: `found`, or the reason why there is no offset."""
+    """The result of a look-up by time in one partition: `found`, or the reason why there is no offset.
+
+    `error` is set only with the reasons RETRY and REFUSED.
+    """
 
     found: OffsetAndTimestamp | None
     reason: NoOffset | None = None
@@ -65,7 +71,10 @@ class OffsetOutcome(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A commit for a partition: the offset to read next, metadata, and the leader epoch of the record before it."""
+    """A commit for a partition: the offset to read next, and the committer's text `metadata`.
+
+    leader_epoch   the leader epoch of the record before `offset`; None: not known
+    """
 
     offset: int
     metadata: str = ""
@@ -73,7 +82,12 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """A consumer's identity in its group, with its generation (−1: the consumer is not a member)."""
+    """A consumer's identity in its group.
+
+    generation_id       the member's generation; −1: the consumer is in no generation
+    member_id           the id that the coordinator assigned; empty before
+    group_instance_id   None for a dynamic member
+    """
 
     group_id: str
     generation_id: int = -1
@@ -82,7 +96,11 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """The position of an acknowledged record. `offset` is −1 with acks=0; `timestamp` is in ms."""
+    """The position and timestamp of an acknowledged record.
+
+    offset      −1 if not known: with acks=0, or if the broker recognised a repetition without knowing its offset
+    timestamp   the producer's (ms), or the broker's if the topic has LogAppendTime timestamps
+    """
 
     topic: str
     partition: int
@@ -102,7 +120,10 @@ class Endpoint:
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
-        """Parse `host:port` or `[v6]:port`; ValueError if the text has another form."""
+        """Parse `host:port` or `[v6]:port`, and ignore white space around it.
+
+        ValueError if the text has another form, or the port is not from 1 to 65535.
+        """
         found = _ADDRESS.match(text.strip())
         if found is None or not 0 < int(found[3]) < 65536:
             raise ValueError(f"{text!r} is not host:port")

@@ -15,7 +15,8 @@ _LISTED = 3
 def nearest_names(name: str, known: Iterable[str]) -> str:
     """Return "did you mean X?" if one of the known names is close, else "the nearest are X, Y and Z".
 
-    Upper and lower case count as equal, as do dots, dashes and underscores. The phrase is empty if no name is known.
+    The second phrase lists up to three names. Upper and lower case count as equal, as do dots, dashes and underscores.
+    The phrase is empty if no name is known.
     """
     spelled = {_folded(each): each for each in known}
     wanted = _folded(name[:_MOST_COMPARED])

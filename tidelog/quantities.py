@@ -3,8 +3,9 @@
 Every command uses these functions, so that the same quantity looks the same everywhere. `--json` prints raw numbers
 instead, with the unit in the field's name. `tidelog.timestamps.format_time` prints points in time.
 
-A size, a duration and a rate have three significant digits, groups of thousands and one unit: 9.77 KiB, 36 h,
-31,000 records/s. The text of a larger quantity never means less than that of a smaller one.
+A size, a duration and a rate have up to three significant digits (a larger whole number has all its digits), groups of
+thousands and one unit: 9.77 KiB, 36 h, 31,250 records/s. The text of a larger quantity never means less than that of a
+smaller one.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def count_of(number: int, one: str, many: str = "") -> str:
 
 
 def first_of(names: Sequence[str], most: int) -> str:
-    """Return the first `most` names, and how many others there are: a, b and 3 more."""
+    """Return the first `most` names, and how many others there are, if any: a, b and 3 more."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {format_count(more)} more" if more > 0 else "")
 
@@ -70,18 +71,18 @@ def format_size(size_bytes: float) -> str:
 
 
 def format_duration(duration_ms: float) -> str:
-    """Return a length of time: 250 ms, 61 s, 36 h, 57 years."""
+    """Return a length of time in the largest unit of which there are two or more (s: one): 250 ms, 61 s, 36 h."""
     return _in_largest_unit(duration_ms, _DURATIONS_MS)
 
 
 def format_rate(number: float, duration_ms: float, one: str, many: str = "") -> str:
-    """Return how many of the noun there were in a second: 31,000 records/s. An empty duration counts as 1 ms."""
+    """Return how many of the noun there were in a second: 31,250 records/s. A duration below 1 ms counts as 1 ms."""
     text = _three_digits(_per_second(number, duration_ms))
     return f"{text} {plural(1 if text == '1' else 2, one, many)}/s"
 
 
 def format_size_rate(size_bytes: float, duration_ms: float) -> str:
-    """Return how many bytes there were in a second: 12.3 MiB/s. An empty duration counts as 1 ms."""
+    """Return how many bytes there were in a second: 12.3 MiB/s. A duration below 1 ms counts as 1 ms."""
     return f"{format_size(_per_second(size_bytes, duration_ms))}/s"
 
 
@@ -98,7 +99,7 @@ def _in_largest_unit(amount: float, units: tuple[tuple[str, int, int], ...]) -> 
 
 
 def _three_digits(number: float) -> str:
-    """Return the number rounded to three significant digits, at most to a whole one."""
+    """Return the number rounded to three significant digits, or to a whole number if it is 100 or more."""
     places = 2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0
     text = f"{number:,.{places}f}"
     text = text.rstrip("0").rstrip(".") if places else text

@@ -27,7 +27,11 @@ _TOKEN = re.compile(
 
 @frozen
 class SettingsFile:
-    """The settings of a file. `a.b = 1`, and `b = 1` below `[a]`, both have the name `a.b`, as Kafka writes it."""
+    """The settings of a file by name. `a.b = 1`, and `b = 1` below `[a]`, both have the name `a.b`, as Kafka writes it.
+
+    text     the file's text
+    values   each setting's value as TOML has it; an empty table is the value `{}` of its own name
+    """
 
     path: Path
     text: str
@@ -35,7 +39,10 @@ class SettingsFile:
 
     @classmethod
     def read(cls, path: Path) -> SettingsFile:
-        """Read the file; ConfigError if it cannot be read, is not TOML, or has a number of more than 64 bits."""
+        """Read the file. ConfigError if that fails, or the file is not TOML in UTF-8.
+
+        A value with an integer of more than 64 bits is also a ConfigError.
+        """
         try:
             text = path.read_text(encoding="utf-8")
             file = cls(path, text, _flat(tomllib.loads(text)))
@@ -51,7 +58,7 @@ class SettingsFile:
         return file
 
     def place(self, name: str) -> str:
-        """Return `FILE:LINE` of the statement that sets `name`, which must exist.
+        """Return `FILE:LINE` of the statement that sets `name`, which must be in `values`; lines count from 1.
 
         The first n statements set more names with growing n, so the statement is found by bisection.
         """
@@ -61,7 +68,10 @@ class SettingsFile:
 
 
 def _statements(text: str) -> list[int]:
-    """Return where each statement begins; the text before each of these positions is valid TOML, as `text` is."""
+    """Return the positions where a statement may begin: 0, and after each line end outside of brackets and strings.
+
+    The text before each of these positions is valid TOML if `text` is.
+    """
     begins, depth = [0], 0
     for token in _TOKEN.finditer(text):
         if token[0] in _OPENING:

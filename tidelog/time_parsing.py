@@ -26,12 +26,14 @@ TIME_FORMS = (
 
 
 def parse_time(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
-    """Return milliseconds since 1970; ValueError says in one line what is wrong.
+    """Return the milliseconds since 1970 that a text of TIME_FORMS means; ValueError says in one line what is wrong.
 
-    zone   the time zone of texts that name none; without it such a text is rejected
+    now_ms   the present time, to which `-1h`, `now`, `today` and `yesterday` refer
+    zone     the time zone of a date or a day that names none; if None, such a text is rejected
 
-    If a clock change makes a local time occur twice, the first of the two is taken. If a clock change skips a local
-    time, the instant of the change is taken. A ClockChangeWarning says so.
+    A fraction of a millisecond in a date is rounded up. A result before 1970 is rejected. If a clock change makes a
+    local time occur twice, the first of the two is taken. If a clock change skips a local time, the instant of the
+    change is taken. A ClockChangeWarning says so.
     """
     if _NUMBER.match(text):
         timestamp_ms = int(text)
@@ -49,7 +51,10 @@ def parse_time(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
 
 
 def parse_zone(text: str) -> tzinfo:
-    """Parse `Z`, `UTC`, `+02:00` or a name such as `Europe/Berlin`; ValueError says what is wrong."""
+    """Return the time zone of `Z`, `UTC`, `+02:00` (or `+0200`) or a name such as `Europe/Berlin`.
+
+    ValueError says what is wrong, and suggests a similar name.
+    """
     if text in ("Z", "UTC"):
         return UTC
     if offset := _OFFSET.match(text):
@@ -70,7 +75,7 @@ def parse_zone(text: str) -> tzinfo:
 
 
 def _from_calendar(text: str, now_ms: int, zone: tzinfo | None) -> int:
-    """Parse a day with an optional time and zone, separated by spaces, or ISO 8601 with its T."""
+    """Return the milliseconds since 1970 of a day with an optional time (default 00:00) and zone, or of ISO 8601."""
     day_text, clock_text, zone_text = _split(text)
     try:
         clock = time.fromisoformat(clock_text) if clock_text else time()
@@ -96,7 +101,10 @@ def _from_calendar(text: str, now_ms: int, zone: tzinfo | None) -> int:
 
 
 def _split(text: str) -> tuple[str, str, str]:
-    """Return the texts of day, time of day and zone, without validation; missing parts are empty."""
+    """Return the texts of day, time of day and zone, without validation; missing parts are empty.
+
+    If the text has more parts, all three are empty.
+    """
     day, *rest = _ISO_T.sub(" ", text, count=1).split() or [""]
     clock = rest.pop(0) if rest and rest[0][0].isdigit() else ""
     if behind := _ZONE_BEHIND.search(clock):  # 12:00Z, 12:00+02:00
@@ -105,7 +113,7 @@ def _split(text: str) -> tuple[str, str, str]:
 
 
 def _settled(local: datetime, zone: tzinfo) -> datetime:
-    """Return the instant of a local time; `parse_time` says what happens at clock changes."""
+    """Return the instant of a local time in UTC; warn with ClockChangeWarning as `parse_time` says."""
     first, second = (local.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
     if first == second:
         return first
@@ -128,7 +136,7 @@ def _settled(local: datetime, zone: tzinfo) -> datetime:
 
 
 def _change_between(before: datetime, behind: datetime, zone: tzinfo) -> datetime:
-    """Return the second from which another offset applies; zones change their offset at whole seconds."""
+    """Return the instant between the two from which the zone has another offset than `before`, at a whole second."""
     old, low, high = before.astimezone(zone).utcoffset(), 0, int((behind - before).total_seconds())
     while high - low > 1:
         middle = (low + high) // 2

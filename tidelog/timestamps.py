@@ -18,9 +18,10 @@ Timestamp = int | datetime
 
 
 def to_timestamp_ms(time: Timestamp, what: str = "timestamp_ms", most_ms: int = LARGEST_TIMESTAMP_MS) -> int:
-    """Return the time in milliseconds; a datetime's microseconds are rounded down.
+    """Return the time in milliseconds since 1970; a datetime's microseconds are rounded down.
 
-    Raises ValueError for a naive datetime, a negative time or a time after `most_ms`, and TypeError for other values.
+    Raises ArgumentValueError for a naive datetime, a time before 1970 or a time after `most_ms`, and ArgumentTypeError
+    for other values. Both begin with `what`.
     """
     if type(time) is int and 0 <= time <= most_ms:
         return time
@@ -29,7 +30,7 @@ def to_timestamp_ms(time: Timestamp, what: str = "timestamp_ms", most_ms: int = 
 
 
 def to_target_ms(time: Timestamp, what: str) -> int:
-    """Return the target of a look-up in milliseconds; a datetime's microseconds are rounded up.
+    """Return the target of a look-up in milliseconds since 1970; a datetime's microseconds are rounded up.
 
     A record of the same millisecond may be older than the datetime, so rounding down would find it. Raises the errors
     of `to_timestamp_ms`.
@@ -39,12 +40,15 @@ def to_target_ms(time: Timestamp, what: str) -> int:
 
 
 def looks_like_seconds(timestamp_ms: int) -> bool:
-    """Return whether the value may be seconds that were given as milliseconds."""
+    """Return whether the value may be seconds that were given as milliseconds: from 10⁹ to 10¹⁰−1."""
     return timestamp_ms in _LOOKS_LIKE_SECONDS
 
 
 def warn_of_seconds(what: str, timestamp_ms: int) -> None:
-    """Warn if the value looks like seconds, because such a look-up finds every record and no error."""
+    """Issue a SecondsForMillisecondsWarning, which begins with `what`, if the value looks like seconds.
+
+    A look-up with such a value would find every record, and raise no error.
+    """
     if looks_like_seconds(timestamp_ms):
         warnings.warn(
             f"{what}: {timestamp_ms} ms is {format_time(timestamp_ms)}; "
@@ -55,7 +59,7 @@ def warn_of_seconds(what: str, timestamp_ms: int) -> None:
 
 
 def format_time(timestamp_ms: int) -> str:
-    """Return ISO 8601 in UTC, or the number itself if it is outside the calendar's range."""
+    """Return the time as ISO 8601 in UTC with milliseconds; outside the calendar's range the number as text."""
     try:
         moment = EPOCH + timedelta(milliseconds=timestamp_ms)
     except OverflowError:
