@@ -2,7 +2,7 @@
 
 Each client is imported when it is first used, so that a program that only produces does not load the consumer.
 
-A client belongs to the event loop of its first call. Each call in another loop raises RuntimeError, so a client must be
+A client belongs to the event loop of its first call. A call in another loop raises RuntimeError, so a client must be
 made and closed within one `asyncio.run`.
 """
 

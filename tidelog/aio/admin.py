@@ -64,7 +64,11 @@ DESCRIBE_PATIENCE_MS = 2_000
 
 @shows_settings(AdminSettings, AdminOptions)
 class Admin(LoopBound):
-    """Create, delete, describe and configure topics, and manage consumer groups; see `tidelog.Admin`."""
+    """Create, delete, describe and configure topics, and manage consumer groups; see `tidelog.Admin` for the settings.
+
+    client                           the connections and the metadata that all calls share
+    controller, partitions, groups   the parts that send the requests
+    """
 
     def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[AdminOptions]) -> None:
         self._set_up(bootstrap_servers, options, ClientEnvironment())
@@ -83,7 +87,11 @@ class Admin(LoopBound):
     async def create_topics(
         self, topics: Iterable[NewTopic], timeout_ms: int | None = None, validate_only: bool = False
     ) -> list[CreatedTopic]:
-        """Create topics; return when every partition has a leader that this client sees. Raises the first error."""
+        """Create topics; return each topic's id and sizes when every partition has a leader that this client sees.
+
+        Raises the first topic's error; the other topics may have been created. After a TimeoutError the topics may
+        exist. With `validate_only` nothing is created, and the result says what would be created.
+        """
         wanted = admin_arguments.new_topics("topics", topics)
         validate_only, deadline_ms = arguments.flag("validate_only", validate_only), self._deadline_ms(timeout_ms)
         self._client()
@@ -101,13 +109,17 @@ class Admin(LoopBound):
         return [self._as_seen(created) if created.error_code else created for created in answer.topics]
 
     def _as_seen(self, created: CreatedTopic) -> CreatedTopic:
-        """Return the answer that was lost, made from the topic's metadata."""
+        """Return the entry of a creation whose answer was lost, made from the topic's metadata in the view."""
         view = self._client().view.topics[created.name]
         replicas = next(iter(view.partitions.values())).replicas
         return CreatedTopic(created.name, 0, None, view.topic_id, len(view.partitions), len(replicas))
 
     async def delete_topics(self, topics: Sequence[str], timeout_ms: int | None = None) -> None:
-        """Delete topics. Raises the first topic's error, for example UnknownTopicOrPartitionError."""
+        """Delete topics; return when all live brokers and ZooKeeper have deleted them.
+
+        Raises the first topic's error, for example UnknownTopicOrPartitionError; the other topics are deleted. After a
+        RequestTimedOutError or a TimeoutError the deletion may be in progress.
+        """
         names = tuple(arguments.texts("topics", topics))
         deadline_ms = self._deadline_ms(timeout_ms)
         self._client()
@@ -124,7 +136,12 @@ class Admin(LoopBound):
     async def create_partitions(
         self, topics: Iterable[NewPartitions], timeout_ms: int | None = None, validate_only: bool = False
     ) -> None:
-        """Add partitions; return when every partition has a leader that this client sees. Raises the first error."""
+        """Extend topics to `total_count` partitions; return when every partition has a leader that this client sees.
+
+        Raises the first topic's error; the other topics may have been extended. InvalidPartitionsError: the new number
+        is not larger. Later records with a key may go to another partition than earlier records with the same key. With
+        `validate_only` nothing changes.
+        """
         wanted = admin_arguments.new_partitions("topics", topics)
         validate_only, deadline_ms = arguments.flag("validate_only", validate_only), self._deadline_ms(timeout_ms)
         self._client()
@@ -136,7 +153,13 @@ class Admin(LoopBound):
         partitions: Iterable[TopicPartition] | None = None,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, TidelogError | None]:
-        """Elect leaders; return each partition's error, None: it has the requested leader. See `tidelog.Admin`."""
+        """Elect leaders, and return each partition's error; None: the new leader has confirmed the election.
+
+        The call returns when all new leaders have confirmed, or at the deadline (at most `request_timeout_ms`); a
+        leader that has not confirmed then counts as RequestTimedOutError. A partition that needs no election has
+        ElectionNotNeededError. Without `partitions` the election covers all partitions, and the result omits those that
+        needed no election.
+        """
         election_type = arguments.choice("election_type", election_type, ElectionType)
         wanted, deadline_ms = _optional_partitions(partitions), self._deadline_ms(timeout_ms)
         self._client()
@@ -145,7 +168,12 @@ class Admin(LoopBound):
     async def alter_partition_reassignments(
         self, reassignments: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int | None = None
     ) -> None:
-        """Begin to move partitions to these replicas; None cancels a reassignment. Raises the first error."""
+        """Begin to move partitions to these replicas, the preferred leader first; None cancels a reassignment.
+
+        The call returns when ZooKeeper has the reassignments; `list_partition_reassignments` shows what is in progress.
+        Raises the first error: InvalidReplicaAssignmentError, NoReassignmentInProgressError,
+        UnknownTopicOrPartitionError. The other partitions' reassignments have begun.
+        """
         wanted = admin_arguments.replicas_by_partition("reassignments", reassignments)
         deadline_ms = self._deadline_ms(timeout_ms)
         self._client()
@@ -154,20 +182,28 @@ class Admin(LoopBound):
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """Return the reassignments in progress, of these partitions or of all."""
+        """Return the reassignments in progress, of these partitions or of all.
+
+        The result omits partitions that are not reassigned or do not exist.
+        """
         wanted, deadline_ms = _optional_partitions(partitions), self._deadline_ms(timeout_ms)
         self._client()
         return await self.partitions.reassignments(wanted, deadline_ms)
 
     async def list_topics(self, timeout_ms: int | None = None) -> list[str]:
-        """Return the names of all topics in order, internal topics included."""
+        """Return the names of all topics in alphabetical order, internal topics included, as one broker knows them."""
         answer = await self._client().fetch_all(self._deadline_ms(timeout_ms))
         return sorted(topic.name for topic in answer.topics if not topic.error_code or topic.partitions)
 
     async def describe_topics(
         self, topics: Iterable[str] | None = None, timeout_ms: int | None = None
     ) -> list[TopicDescription]:
-        """Describe the named topics, or all. Values that only a leader knows are None if it does not answer."""
+        """Describe the named topics in the given order, or all in alphabetical order.
+
+        A partition has its leader, leader epoch, replicas, ISR, log start offset, high watermark, log end offset and
+        lag. Values that only the leader knows are None if the leader does not answer within 2 s. Raises
+        UnknownTopicOrPartitionError for a topic that does not exist.
+        """
         deadline_ms = self._deadline_ms(timeout_ms)
         names = None if topics is None else arguments.topics("topics", topics)
         client = self._client()
@@ -195,12 +231,17 @@ class Admin(LoopBound):
         ]
 
     async def describe_times(self, topic: str, timeout_ms: int | None = None) -> list[PartitionTimes]:
-        """Return each partition's size and time span, or the error if its leader does not answer."""
+        """Return each partition's size and time span, in the order of the partitions.
+
+        Unknown values of a partition are None, and `error` is set, if its leader does not answer within 3 s. Raises
+        UnknownTopicOrPartitionError if the topic does not exist. `tidelog.client.admin.timestamp_skew.find_skew`
+        reports which timestamps make look-ups by time surprising.
+        """
         name, deadline_ms = arguments.topic("topic", topic), self._deadline_ms(timeout_ms)
         return await describe_times(self._client(), name, deadline_ms)
 
     async def describe_cluster(self, timeout_ms: int | None = None) -> ClusterDescription:
-        """Return the cluster's id, controller and live brokers, as the answering broker knows them now."""
+        """Return the cluster's id, controller (−1: none) and live brokers by id, as one broker knows them now."""
         client = self._client()
         deadline_ms = self._deadline_ms(timeout_ms)
         await client.wait_for_metadata(deadline_ms)
@@ -216,7 +257,10 @@ class Admin(LoopBound):
         include_synonyms: bool = False,
         include_documentation: bool = False,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """Return each resource's settings by name, with value and source. Raises the first resource's error."""
+        """Return the settings of topics and brokers by name, each with its value, source and further properties.
+
+        Raises the first resource's error, for example UnknownTopicOrPartitionError or BrokerNotAvailableError.
+        """
         wanted, deadline_ms = admin_arguments.resources("resources", resources), self._deadline_ms(timeout_ms)
         return await config_requests.describe_configs(
             self._client(),
@@ -229,15 +273,22 @@ class Admin(LoopBound):
     async def alter_configs(
         self, configs: Mapping[ConfigResource, Changes], timeout_ms: int | None = None, *, validate_only: bool = False
     ) -> None:
-        """Change only the named settings; brokers apply the change a moment later. Raises the first error."""
+        """Change the named settings and leave the others: `{ConfigResource.topic("t"): {"retention.ms": "60000"}}`.
+
+        A value of None deletes a setting. ConfigChange objects in place of the mapping append to lists and subtract
+        from them. The call returns when the changes are stored; the brokers apply them a moment later. With
+        `validate_only` nothing is stored. Raises the first resource's error; the changes of other resources may be
+        stored. InvalidConfigError names the setting (also a broker's settings, which are read-only).
+        """
         wanted = admin_arguments.config_changes("configs", configs)
         validate_only, deadline_ms = arguments.flag("validate_only", validate_only), self._deadline_ms(timeout_ms)
         await config_requests.alter_configs(self._client(), wanted, deadline_ms, validate_only=validate_only)
 
     async def partition_facts(self, partition: TopicPartition, timeout_ms: int | None = None) -> PartitionFacts:
-        """Return what each broker with a replica knows about the partition.
+        """Return the metadata of a partition, and the report of each live broker with a replica.
 
-        `tidelog.client.diagnosis.explain_partition.explain` interprets the result.
+        A broker that does not answer within 3 s has the reason instead of a report. Raises
+        UnknownTopicOrPartitionError. `tidelog.client.diagnosis.explain_partition.explain` interprets the result.
         """
         tp, deadline_ms = arguments.partition("partition", partition), self._deadline_ms(timeout_ms)
         return await ask_facts(self._client(), tp, deadline_ms)
@@ -245,33 +296,54 @@ class Admin(LoopBound):
     async def delete_records(
         self, before: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Delete all records below each partition's offset (−1: all committed ones); return the log start offsets."""
+        """Delete all records below each partition's offset; −1 means all records below the high watermark.
+
+        Returns each partition's new log start offset when every live replica has applied it. Raises
+        OffsetOutOfRangeError if an offset is above the high watermark, and PolicyViolationError if the topic is
+        compacted only; records of other partitions may be deleted. TimeoutError means that a leader or a live replica
+        did not follow in time; records may be deleted.
+        """
         wanted = arguments.offsets_by_partition("before", before, least=-1)
         return await record_deletion.delete_records(self._client(), wanted, self._timeout_ms(timeout_ms))
 
     async def describe_log_dirs(
         self, brokers: Iterable[int] | None = None, timeout_ms: int | None = None
     ) -> dict[int, tuple[LogDir, ...]]:
-        """Return the log directories of these brokers, or of all live ones, by broker id."""
+        """Return the log directories of these brokers, or of all live ones, by broker id: error, space, log sizes.
+
+        Raises BrokerNotAvailableError for a broker that is not in the cluster, and TimeoutError if one of the brokers
+        does not answer.
+        """
         wanted = None if brokers is None else arguments.broker_ids("brokers", brokers)
         deadline_ms = self._deadline_ms(timeout_ms)
         return await log_dir_requests.describe_log_dirs(self._client(), wanted, deadline_ms)
 
     async def list_zookeeper_groups(self, timeout_ms: int | None = None) -> list[str]:
-        """Return the groups that have offsets in ZooKeeper, where OffsetCommit requests of version 0 store them."""
+        """Return the names of the groups that have offsets in ZooKeeper, in alphabetical order.
+
+        OffsetCommit requests of version 0 store offsets there.
+        """
         return await zookeeper_requests.list_groups(self._client(), self._deadline_ms(timeout_ms))
 
     async def list_zookeeper_group_offsets(
         self, group_id: str, timeout_ms: int | None = None
     ) -> dict[TopicPartition, ZooKeeperOffset]:
-        """Return a group's offsets in ZooKeeper; deleted partitions have an error. Raises InvalidGroupIdError."""
+        """Return a group's offsets in ZooKeeper by partition; empty if the group has none there.
+
+        An entry has an error if the cluster does not have the partition any more, or if the value is not an offset.
+        Raises InvalidGroupIdError for a name that ZooKeeper cannot hold.
+        """
         name, deadline_ms = arguments.group_id("group_id", group_id), self._deadline_ms(timeout_ms)
         return await zookeeper_requests.group_offsets(self._client(), name, deadline_ms)
 
     async def alter_zookeeper_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> None:
-        """Commit to ZooKeeper, as consumers of OffsetCommit version 0 do. Raises the first partition's error."""
+        """Commit a group's offsets to ZooKeeper, as consumers of OffsetCommit version 0 do.
+
+        Raises the error of the first partition that failed, with the errors of the other partitions in `others`; the
+        remaining offsets are committed.
+        """
         name, wanted = arguments.group_id("group_id", group_id), arguments.offsets_by_partition("offsets", offsets)
         deadline_ms = self._deadline_ms(timeout_ms)
         await zookeeper_requests.commit_offsets(self._client(), name, wanted, deadline_ms)
@@ -279,7 +351,13 @@ class Admin(LoopBound):
     async def migrate_zookeeper_group(
         self, group_id: str, timeout_ms: int | None = None, *, force: bool = False, execute: bool = False
     ) -> dict[TopicPartition, OffsetMigration]:
-        """Return a plan to copy a group's offsets from ZooKeeper to its coordinator; with `execute`, commit them."""
+        """Return a plan to copy a group's offsets from ZooKeeper to its coordinator; with `execute`, commit them.
+
+        The plan has each partition's outcome, after `execute` with the errors of refused commits. An offset for which
+        the coordinator has a later commit is not copied, unless `force` is True. The offsets in ZooKeeper stay. Raises
+        GroupIdNotFoundError if ZooKeeper has none, and NonEmptyGroupError, which names members, if the group has
+        members.
+        """
         name, deadline_ms = arguments.group_id("group_id", group_id), self._deadline_ms(timeout_ms)
         force, execute = arguments.flag("force", force), arguments.flag("execute", execute)
         return await migrate_offsets(self.client, self._groups(), name, deadline_ms, force=force, execute=execute)
@@ -287,7 +365,11 @@ class Admin(LoopBound):
     async def list_consumer_groups(
         self, states: Iterable[str] = (), timeout_ms: int | None = None
     ) -> ConsumerGroupListings:
-        """Return the groups of all brokers, in these states or in any; `errors` names brokers that did not answer."""
+        """Return the groups of all live brokers by name, in these states ("Stable", "Empty", …) or in any state.
+
+        Each broker lists the groups that it coordinates. A broker that does not answer within 5 s, or is still loading
+        its groups, is named in `errors`; `all()` raises an error if there is such a broker.
+        """
         wanted, deadline_ms = arguments.texts("states", states), self._deadline_ms(timeout_ms)
         return await self._groups().list(wanted, deadline_ms)
 
@@ -304,7 +386,11 @@ class Admin(LoopBound):
     async def describe_consumer_groups(
         self, group_ids: Iterable[str], timeout_ms: int | None = None, *, partial: bool = False
     ) -> Mapping[str, ConsumerGroupDescription | TidelogError]:
-        """Return state, assignor and members of each group. Raises the first error, unless `partial` is True."""
+        """Return the state, assignor, coordinator and members of each group; state DEAD: the group does not exist.
+
+        The first error is raised. With `partial`, a group whose coordinator returns an error or does not answer has the
+        error as its value instead, and the other groups are described.
+        """
         names, deadline_ms = arguments.group_ids("group_ids", group_ids), self._deadline_ms(timeout_ms)
         partial = arguments.flag("partial", partial)
         described = await self._groups().describe(names, deadline_ms)
@@ -315,7 +401,10 @@ class Admin(LoopBound):
     async def list_consumer_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the group's committed offsets, of these partitions (None: no commit) or of all that have one."""
+        """Return the group's committed offsets, of these partitions (None: no commit) or of all that have one.
+
+        For a group that does not exist the result has no commits.
+        """
         name, wanted = arguments.group_id("group_id", group_id), _optional_partitions(partitions)
         deadline_ms = self._deadline_ms(timeout_ms)
         return await self._groups().offsets(name, wanted, deadline_ms)
@@ -323,7 +412,11 @@ class Admin(LoopBound):
     async def alter_consumer_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
     ) -> dict[TopicPartition, TidelogError | None]:
-        """Commit offsets for a group without members; return each partition's error; None: committed."""
+        """Commit offsets for a group, and return each partition's error; None: the offset is committed.
+
+        The group must have no members (otherwise UnknownMemberIdError in the result); a group that does not exist is
+        created. The result may also have OffsetMetadataTooLargeError and UnknownTopicOrPartitionError.
+        """
         name, wanted = arguments.group_id("group_id", group_id), arguments.commits("offsets", offsets)
         deadline_ms = self._deadline_ms(timeout_ms)
         return await self._groups().alter_offsets(name, wanted, deadline_ms)
@@ -331,14 +424,22 @@ class Admin(LoopBound):
     async def delete_consumer_groups(
         self, group_ids: Iterable[str], timeout_ms: int | None = None
     ) -> dict[str, TidelogError | None]:
-        """Delete groups without members and their committed offsets; return each group's error; None: deleted."""
+        """Delete groups without members and their committed offsets; return each group's error; None: deleted.
+
+        The errors are GroupIdNotFoundError, NonEmptyGroupError, and those of the group's coordinator, for example
+        TimeoutError.
+        """
         names, deadline_ms = arguments.group_ids("group_ids", group_ids), self._deadline_ms(timeout_ms)
         return await self._groups().delete(names, deadline_ms)
 
     async def delete_consumer_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, TidelogError | None]:
-        """Delete the group's committed offsets of these partitions; return each one's error; None: deleted."""
+        """Delete the group's committed offsets of these partitions; return each one's error; None: deleted (KIP-496).
+
+        A partition without a commit counts as deleted. The result has GroupSubscribedToTopicError if a member is
+        subscribed to the topic. Raises GroupIdNotFoundError.
+        """
         name, wanted = arguments.group_id("group_id", group_id), arguments.partitions("partitions", partitions)
         deadline_ms = self._deadline_ms(timeout_ms)
         return await self._groups().delete_offsets(name, wanted, deadline_ms)
@@ -346,7 +447,11 @@ class Admin(LoopBound):
     async def consumer_group_lag(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
     ) -> dict[TopicPartition, PartitionLag]:
-        """Return how far the group is behind, in records and in time, in these partitions or in all of the group's."""
+        """Return how far the group is behind, in records and in time: see `PartitionLag`.
+
+        The result covers these partitions, or all that the group has committed or that its members are assigned. A
+        partition whose leader does not answer within 4 s has its error, and unknown values are None.
+        """
         name, wanted = arguments.group_id("group_id", group_id), _optional_partitions(partitions)
         deadline_ms = self._deadline_ms(timeout_ms)
         return await self._groups().lag(name, wanted, deadline_ms)
@@ -360,14 +465,22 @@ class Admin(LoopBound):
         *,
         execute: bool = False,
     ) -> dict[TopicPartition, OffsetReset]:
-        """Return the offsets to which a group without members would be reset; with `execute`, commit them."""
+        """Return the offsets to which a group would be reset; with `execute`, commit them.
+
+        `target` comes from `tidelog.groups.reset`: ToEarliest(), ToLatest(), ToCurrent(), ToOffset(n), ShiftBy(±n) or
+        ToTime(t). The reset covers these partitions, or all that the group has committed, and stays within the log.
+        Without `execute` a partition that cannot be reset has its error in the plan; with `execute` the first such
+        error is raised before anything is committed, and later errors of the coordinator are in the result. Raises
+        NonEmptyGroupError, which names members, if the group has members, and GroupIdNotFoundError if the group does
+        not exist and no `partitions` are given.
+        """
         name, target = arguments.group_id("group_id", group_id), admin_arguments.reset_target("target", target)
         wanted, deadline_ms = _optional_partitions(partitions), self._deadline_ms(timeout_ms)
         execute, groups = arguments.flag("execute", execute), self._groups()
         return await reset_offsets(self.client, groups, name, target, wanted, deadline_ms, execute=execute)
 
     async def close(self) -> None:
-        """Close all connections. Idempotent."""
+        """Cancel the background tasks, and close all connections, so that calls in progress fail. Idempotent."""
         if self.closed:
             return
         self._enter_loop()

@@ -67,7 +67,7 @@ class GroupAdmin:
         self._client = client
 
     async def list(self, states: Iterable[str], deadline_ms: int) -> ConsumerGroupListings:
-        """See `Admin.list_consumer_groups`."""
+        """See `Admin.list_consumer_groups`. The client remembers the coordinators of the listed groups."""
         wanted = tuple(dict.fromkeys(map(str, states)))
         client = self._client
         client.track(OFFSETS_TOPIC)
@@ -112,7 +112,7 @@ class GroupAdmin:
     async def describe(
         self, group_ids: Iterable[str], deadline_ms: int
     ) -> dict[str, ConsumerGroupDescription | TidelogError]:
-        """Return each group's description, or the error of its coordinator."""
+        """Return each group's description, or its error: the coordinator's, or TimeoutError. Raise no group's error."""
         return await self._each(group_ids, lambda group_id: self._describe_one(group_id, deadline_ms))
 
     async def _describe_one(self, group_id: str, deadline_ms: int) -> ConsumerGroupDescription:

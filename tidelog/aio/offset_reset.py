@@ -57,7 +57,7 @@ async def reset_offsets(
 
 
 def require_no_members(group: ConsumerGroupDescription) -> None:
-    """Raise NonEmptyGroupError, which names the members, if the group has members or is in another state than empty."""
+    """Raise NonEmptyGroupError, which names up to three members, unless the group is EMPTY or DEAD without members."""
     if not group.members and group.state in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD):
         return
     names = first_of(list(map(_name, group.members)), _MOST_NAMED)

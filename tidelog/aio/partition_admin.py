@@ -61,7 +61,7 @@ class PartitionAdmin:
     async def elect(
         self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None, deadline_ms: int
     ) -> dict[TopicPartition, TidelogError | None]:
-        """See `Admin.elect_leaders`."""
+        """See `Admin.elect_leaders`. `partitions` None: all partitions."""
         named = _named(partitions)
         answer = await self._controller.ask(
             lambda left_ms: ElectLeadersRequest(election_type, named, left_ms), ElectLeadersResponse, deadline_ms
@@ -85,7 +85,7 @@ class PartitionAdmin:
     async def reassignments(
         self, partitions: Iterable[TopicPartition] | None, deadline_ms: int
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """See `Admin.list_partition_reassignments`."""
+        """See `Admin.list_partition_reassignments`. `partitions` None: all partitions."""
         named = _named(partitions)
         answer = await self._controller.ask(
             lambda left_ms: ListPartitionReassignmentsRequest(named), ListPartitionReassignmentsResponse, deadline_ms

@@ -15,13 +15,13 @@ class Signal:
         self._waiter: asyncio.Future[None] | None = None
 
     def set(self, _: object = None) -> None:
-        """Wake the waiter. The parameter allows use as a callback."""
+        """Wake the waiting task, or let the next `wait` return at once. The parameter allows use as a callback."""
         self._is_set = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def wait(self, timeout_ms: int | None = None) -> None:
-        """Wait until the signal, or until the timeout."""
+        """Wait until the signal, or until the timeout (None: no limit), and reset the signal. One task may wait."""
         if not self._is_set:
             loop = asyncio.get_running_loop()
             self._waiter = loop.create_future()
@@ -59,7 +59,7 @@ class Flag:
         self._is_set = False
 
     async def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait; return whether the flag was set before the timeout."""
+        """Wait until the flag is set (return True), or until the timeout (return False; None: no limit)."""
         if self._is_set:
             return True
         loop = asyncio.get_running_loop()

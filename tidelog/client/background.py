@@ -48,13 +48,16 @@ class Background:
         return self._failure is not None
 
     def raise_failure(self) -> None:
-        """Raise the first failure that no call has raised yet, if there is one."""
+        """Raise the first failure that no call has raised yet, if there is one, and forget it."""
         if (failure := self._failure) is not None:
             self._failure = None
             raise failure
 
     def log(self, what: str, error: BaseException) -> InternalError:
-        """Log the unexpected error of `what`, unless its type was just logged, and return an InternalError for it."""
+        """Log the unexpected error of `what`, and return an InternalError with it as the cause; raise nothing.
+
+        The error is not logged if the last failure of `what` had the same type.
+        """
         if self._logged.get(what) is not type(error):
             self._logged[what] = type(error)
             _log.error("%s failed unexpectedly; it is tried again", what, exc_info=error)
@@ -63,7 +66,11 @@ class Background:
         return failure
 
     def report(self, what: str, error: BaseException) -> InternalError:
-        """Log the unexpected error of `what`, and return the InternalError that the user's next call raises."""
+        """Log the unexpected error of `what`, wake waiting calls, and return its InternalError.
+
+        `raise_failure` raises that InternalError in the user's next call, unless an earlier failure is still to be
+        raised.
+        """
         failure = self.log(what, error)
         self._failure = self._failure or failure
         for wake in self._wakers:
@@ -71,17 +78,21 @@ class Background:
         return failure
 
     def is_failing(self, what: str) -> bool:
-        """Return whether the last attempt at `what` failed unexpectedly."""
+        """Return whether the last attempt at `what` failed unexpectedly: no success was noted since."""
         return what in self._logged
 
     def recovered(self, what: str) -> None:
-        """Note that `what` works again, so that its next failure is logged."""
+        """Note that `what` works again, so that its next failure is logged, whatever its type."""
         self._logged.pop(what, None)
 
     def run(
         self, what: str, work: Coroutine[Any, Any, T], foreseen: tuple[type[BaseException], ...] = ()
     ) -> asyncio.Task[T]:
-        """Start `work` once and return its task; `foreseen` errors are left to the code that waits for its result."""
+        """Start `work` once and return its task, which `cancel` cancels.
+
+        An exception is reported, unless it is ClosedError, InternalError or one of `foreseen`; these are left to the
+        code that waits for the task's result.
+        """
         task = asyncio.create_task(work, name=what)
         self._tasks.add(task)
 
@@ -109,7 +120,8 @@ class Background:
 class SupervisedTask:
     """Runs `work` as a task from `start` until `cancel`, and starts it again if it fails or is cancelled from outside.
 
-    A timer starts the work again, so that nothing starts while `asyncio.run` cancels all tasks at its end.
+    Failures are reported. Work that returns is not started again. A timer starts the work again, so that nothing starts
+    while `asyncio.run` cancels all tasks at its end.
     """
 
     def __init__(self, background: Background, what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -123,7 +135,7 @@ class SupervisedTask:
 
     @property
     def is_running(self) -> bool:
-        """Return whether the task is alive."""
+        """Return whether the task is alive; False during the pause before a restart."""
         return self._task is not None and not self._task.done()
 
     def start(self) -> None:
@@ -132,7 +144,10 @@ class SupervisedTask:
             self._begin()
 
     def cancel(self) -> list[asyncio.Task[Any]]:
-        """End the work for good, and return its task, if there is one, so that the caller may wait for its end."""
+        """Cancel the task and its restart; return the task, if there is one, so that the caller may wait for its end.
+
+        `start` may begin the work anew.
+        """
         task, self._task = self._task, None
         if self._restart is not None:
             self._restart.cancel()
@@ -143,7 +158,7 @@ class SupervisedTask:
         return [task]
 
     async def stop(self) -> None:
-        """End the work for good, and wait for its end."""
+        """Cancel the task and its restart, and wait until the task has ended."""
         await asyncio.gather(*self.cancel(), return_exceptions=True)
 
     def _begin(self) -> None:

@@ -14,7 +14,10 @@ ENVIRONMENT_VARIABLE = "TIDELOG_BOOTSTRAP_SERVERS"
 
 
 class FoundBrokers(NamedTuple):
-    """Bootstrap servers as `host:port,…`, and the place where they were found, for error messages."""
+    """Bootstrap servers as `host:port,…`.
+
+    source   where the servers were found, for error messages: the environment variable, or the cluster's data directory
+    """
 
     servers: str
     source: str
@@ -25,7 +28,8 @@ def find_brokers(argument: str, environment: Mapping[str, str] = os.environ) -> 
 
     argument   how a user names the servers in this call or command, for the message of LocalError
 
-    Raises LocalError if there is no cluster, or the cluster is stopped.
+    Raises LocalError if no cluster is known, or all brokers of the last one are stopped. The variable's value is not
+    checked.
     """
     if named := environment.get(ENVIRONMENT_VARIABLE):
         return FoundBrokers(named, ENVIRONMENT_VARIABLE)

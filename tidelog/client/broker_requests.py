@@ -8,9 +8,10 @@ from tidelog.protocol.messages import Request, Response
 
 
 async def ask_broker(client: ClusterClient, broker_id: int, request: Request, deadline_ms: int) -> Response:
-    """Return the broker's answer; repeat the request while the error is retriable.
+    """Return the broker's answer, whatever error codes it has; repeat requests that fail with a retriable error.
 
-    Raises BrokerNotAvailableError if the broker is not in the cluster now, and TimeoutError if it does not answer.
+    Raises BrokerNotAvailableError if the broker is not in the cluster now, TimeoutError if no answer comes until the
+    deadline, and NoBrokersError if no broker was ever reached.
     """
     await client.wait_for_metadata(deadline_ms)
     if broker_id not in client.view.brokers:

@@ -1,8 +1,8 @@
 """Share one connection per broker and the cluster's metadata among the parts of one client.
 
-This module does not retry requests, because only the caller knows whether a request may be repeated. Two guarantees
-hold. A broker that is down or hangs never prevents a metadata refresh from asking the other brokers. If the bootstrap
-addresses no longer answer, refreshes use the brokers that earlier answers named.
+This module does not retry requests, because only the caller knows whether a request may be repeated; `call_any` is the
+exception. Two guarantees hold. A broker that is down or hangs never prevents a metadata refresh from asking the other
+brokers. If the bootstrap addresses no longer answer, refreshes use the brokers that earlier answers named.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ class Peer(Protocol):
 
 
 class Opener(Protocol):
-    """Opens a connected Peer, or raises DisconnectedError or TimeoutError."""
+    """Connects to `endpoint` and shakes hands; returns the Peer, or raises DisconnectedError or TimeoutError.
+
+    cluster_id   the id that the broker's cluster must have; empty: any
+    """
 
     async def __call__(self, endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Peer: ...
 
@@ -87,7 +90,10 @@ _PeerOf = Callable[[int], Awaitable[Peer]]
 
 
 async def open_connection(endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Peer:
-    """Open a connection over the real network."""
+    """Open a connection over the real network, handshake included.
+
+    Raises DisconnectedError, TimeoutError after `timeout_ms`, and UnsupportedVersionError.
+    """
     return await Connection.open(endpoint, client_id=client_id, timeout_ms=timeout_ms, cluster_id=cluster_id)
 
 
@@ -95,7 +101,7 @@ class ClusterClient:
     """The connections and the metadata of one client; belongs to one event loop.
 
     view           the known metadata, replaced as a whole; it has only the tracked topics
-    coordinators   broker id of each group's coordinator, as far as known
+    coordinators   the broker id of each group's coordinator, as far as known
     background     the background tasks of the client, and their failures
     """
 
@@ -136,14 +142,19 @@ class ClusterClient:
     # --- one broker -------------------------------------------------------------------------------
 
     def live_peer(self, broker_id: int) -> Peer | None:
-        """Return the connection to a broker; None if there is none, or if the broker has moved to another address."""
+        """Return the open connection to a broker, else None.
+
+        None also if the metadata shows that the broker has moved to another address.
+        """
         live = self._peers.get(broker_id)
         return None if live is None or live.closed or broker_id in self._moved else live
 
     async def peer(self, broker_id: int, timeout_ms: int) -> Peer:
-        """Return the live connection to a broker; open it if need be.
+        """Return the live connection to a broker; open one if there is none. Concurrent calls share one attempt.
 
-        After DisconnectedError and TimeoutError nothing was sent.
+        Nothing was sent to the broker if an error is raised: DisconnectedError if the broker is not in the metadata or
+        does not listen, BrokerNotAvailableError if another broker has its address, TimeoutError, or ClosedError. After
+        a TimeoutError the attempt goes on.
         """
         if live := self.live_peer(broker_id):
             return live
@@ -168,10 +179,11 @@ class ClusterClient:
     def call_leader(
         self, peer: Peer, request: Request, timeout_ms: int, moved: Callable[[ClusterView], bool]
     ) -> asyncio.Future[Response]:
-        """Send a request; its answer fails with NotLeaderOrFollowerError once `moved` is true of a newer view.
+        """Send a request and return its future answer, which fails if `moved` returns True for a newer view.
 
-        A leader that hangs does not answer, and meanwhile another broker becomes leader. Without this check the caller
-        would learn of the new leader only after `request_timeout_ms`.
+        The error is NotLeaderOrFollowerError. From `WATCH_MS` on without an answer, the metadata is refreshed and
+        `moved` called once a second. A leader that hangs does not answer, and meanwhile another broker becomes leader.
+        Without this check the caller would learn of the new leader only after `request_timeout_ms`.
         """
         answer = peer.send(request, timeout_ms=timeout_ms)
         timer = asyncio.get_running_loop().call_later(WATCH_MS / 1000, self._start_leader_watch, answer, moved)
@@ -196,7 +208,11 @@ class ClusterClient:
             await asyncio.sleep(WATCH_MS / 1000)
 
     async def call_any(self, request: Request, deadline_ms: int) -> Response:
-        """Return the first answer of any broker; retry retriable errors with other brokers until the deadline."""
+        """Return the first answer without an error of any broker; retry retriable errors with other brokers.
+
+        Both failed requests and the answer's own `error_code` count. Raises the first final error, TimeoutError at the
+        deadline with the last error, and NoBrokersError if no broker was ever reached.
+        """
         await self.wait_for_metadata(deadline_ms)
         attempt, last = 0, ""
         while True:
@@ -223,7 +239,7 @@ class ClusterClient:
     def subscribe(
         self, on_view: Callable[[ClusterView], object], needs: Callable[[], Iterable[str]] = tuple
     ) -> Callable[[], None]:
-        """Have `on_view` called with each new view. Return a function that ends this, also if it is called twice.
+        """Have `on_view` called with each new view. Return a function that ends this; a second call of it does nothing.
 
         `needs` names topics to be tracked even if no caller has requested them for a long time.
         """
@@ -237,11 +253,14 @@ class ClusterClient:
         return unsubscribe
 
     def track(self, *topics: str) -> None:
-        """Include these topics in refreshes, until `TOPIC_IDLE_MS` after the last call with the topic."""
+        """Include these topics in refreshes and in the view, until `TOPIC_IDLE_MS` after the last call with the topic.
+
+        The call starts no refresh.
+        """
         self._tracked |= dict.fromkeys(topics, self.clock.monotonic_ms())
 
     def forget(self, topic: str) -> None:
-        """Remove a deleted topic from the view and from later refreshes."""
+        """Remove a deleted topic from the view, and from later refreshes until the topic is tracked again."""
         self._tracked.pop(topic, None)
         self._answered_ms.pop(topic, None)
         self._missing_since_ms.pop(topic, None)
@@ -252,7 +271,11 @@ class ClusterClient:
         self.view = self.view.without(topic)
 
     def refusal(self, topic: str) -> BrokerError | None:
-        """Return the error that the topic does not exist once that is certain: brokers denied it for some seconds."""
+        """Return the error of a topic that this client certainly cannot use; None otherwise, also if nothing is known.
+
+        An error that is not retriable counts at once. UnknownTopicOrPartitionError counts once all answers for 3 s or
+        longer have said that the topic does not exist.
+        """
         error = error_for(self.view.refused.get(topic, 0), f"topic {topic!r}")
         if error is None or not error.retriable:
             return error
@@ -262,7 +285,11 @@ class ClusterClient:
         return UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
 
     def partition_refusal(self, tp: TopicPartition) -> BrokerError | None:
-        """Return the error that the partition does not exist once that is certain; time counts from the first call."""
+        """Return the topic's `refusal`, or UnknownTopicOrPartitionError if the partition certainly does not exist.
+
+        That is certain if the topic is known, and an answer that came 3 s or longer after the first such call still
+        lacks the partition. Otherwise None is returned, also if nothing is known.
+        """
         if refusal := self.refusal(tp.topic):
             return refusal
         view = self.view.topics.get(tp.topic)
@@ -278,9 +305,10 @@ class ClusterClient:
         return no_such_partition(tp, len(view.partitions))
 
     async def topic(self, topic: str, deadline_ms: int) -> TopicView:
-        """Wait for the topic's view, and return it.
+        """Track the topic, wait until its metadata is known, and return its view.
 
-        Raises the topic's error, TimeoutError, or NoBrokersError if no broker was ever reached.
+        Raises the topic's `refusal`; at the deadline UnknownTopicOrPartitionError if brokers deny the topic, else
+        TimeoutError; NoBrokersError if no broker was ever reached.
         """
         was_tracked = topic in self._tracked
         self.track(topic)
@@ -309,8 +337,8 @@ class ClusterClient:
     async def partition(self, tp: TopicPartition, deadline_ms: int) -> None:
         """Wait until the topic has this partition.
 
-        Raises the errors of `topic`, and UnknownTopicOrPartitionError if the partition is still missing after some
-        seconds.
+        Raises the errors of `topic`. Raises UnknownTopicOrPartitionError at once for a negative number, and if the
+        partition is still missing after about 3 s or at the deadline.
         """
         attempt = 0
         while tp.partition not in (view := await self.topic(tp.topic, deadline_ms)).partitions:
@@ -325,7 +353,10 @@ class ClusterClient:
                 attempt += 1
 
     async def wait_for_metadata(self, deadline_ms: int) -> None:
-        """Wait for the first metadata; NoBrokersError names the addresses that did not answer."""
+        """Wait until a broker has answered once; return at once if one has.
+
+        Raises NoBrokersError, which names the bootstrap addresses, at the deadline or after `bootstrap_timeout_ms`.
+        """
         limit_ms = min(deadline_ms, self.clock.monotonic_ms() + self.settings.bootstrap_timeout_ms)
         attempt = 0
         while not self.view.version:
@@ -339,18 +370,22 @@ class ClusterClient:
                 attempt += 1
 
     def distrust_metadata(self) -> None:
-        """Note that the latest metadata is out of date: for some seconds its sender is asked after other brokers."""
+        """Ask the sender of the latest metadata after all other brokers for 2 s, because that metadata is outdated."""
         if self._metadata_source is not None:
             self._avoid(self._metadata_source)
 
     def refresh_soon(self) -> asyncio.Task[None]:
-        """Return the refresh in progress, or start one, so that at most one metadata request is in flight."""
+        """Return the task of the refresh in progress, or of a new one: at most one metadata request is in flight."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = self.background.run(REFRESH, self._refresh(), foreseen=(TidelogError,))
         return self._refreshing
 
     async def refresh(self, deadline_ms: int) -> None:
-        """Request metadata and merge the answer. Raises NoBrokersError if no broker answers, TimeoutError in time."""
+        """Wait for the refresh in progress or a new one, which merges a broker's answer into the view.
+
+        Raises NoBrokersError if no broker answers, TimeoutError at the deadline (the refresh goes on), ClosedError
+        after `close`, and InternalError after a defect.
+        """
         if self._closed:
             raise ClosedError("the client is closed")
         task = self.refresh_soon()
@@ -363,30 +398,40 @@ class ClusterClient:
         self._result(task)
 
     async def try_refresh(self, deadline_ms: int) -> None:
-        """Refresh the metadata; ignore that no broker answers in time. Raise ClosedError after `close`."""
+        """Call `refresh`, and ignore its errors except ClosedError, so that the view may be unchanged."""
         with contextlib.suppress(NoBrokersError, TimeoutError, InternalError):
             await self.refresh(deadline_ms)
 
     async def fetch_all(self, deadline_ms: int) -> MetadataResponse:
-        """Return the metadata of all topics from one broker; merge the tracked topics into the view."""
+        """Return the metadata of all topics from one broker; merge the tracked topics into the view.
+
+        Raises the errors of `call_any`.
+        """
         answer = await self.call_any(MetadataRequest(None), deadline_ms)
         assert isinstance(answer, MetadataResponse)
         self._merge(answer)
         return answer
 
     def lasting_backoff_ms(self, attempt: int) -> int:
-        """Return the pause before the next attempt for an error that may last: up to `LASTING_BACKOFF_MS`."""
+        """Return `backoff_ms` for an error that may last.
+
+        The pause grows up to `LASTING_BACKOFF_MS`, or to `retry_backoff_max_ms` if that is longer.
+        """
         return self.backoff_ms(attempt, LASTING_BACKOFF_MS)
 
     def backoff_ms(self, attempt: int, most_ms: int = 0) -> int:
-        """Return the pause before attempt number `attempt` + 1, with random jitter of ±20 %."""
+        """Return the pause (ms, at least 1) after attempt number `attempt`, which counts from 0.
+
+        The pause grows by 25 % with each attempt, from `retry_backoff_ms` to `retry_backoff_max_ms` or `most_ms`,
+        whichever is longer, and has random jitter of ±20 %.
+        """
         first_ms, most_ms = self.settings.retry_backoff_ms, max(most_ms, self.settings.retry_backoff_max_ms)
         # The exponent is bounded, because a larger power overflows.
         base = min(first_ms * 1.25 ** min(attempt, 100), max(first_ms, most_ms))
         return max(1, round(base * self._rng.uniform(0.8, 1.2)))
 
     async def backoff(self, attempt: int, deadline_ms: int) -> None:
-        """Sleep for `backoff_ms`, but at most until the deadline."""
+        """Sleep for `backoff_ms(attempt)`, but at most until the deadline."""
         left_ms = deadline_ms - self.clock.monotonic_ms()
         await asyncio.sleep(max(0, min(self.backoff_ms(attempt), left_ms)) / 1000)
 
@@ -395,7 +440,10 @@ class ClusterClient:
         self._periodic_refresh.start()
 
     async def close(self) -> None:
-        """Close every connection; requests in flight fail with DisconnectedError. Idempotent."""
+        """Cancel all background tasks, wait until they have ended, and close every connection. Idempotent.
+
+        Requests in flight fail with DisconnectedError, and later calls with ClosedError.
+        """
         self._closed = True
         tasks = [*self._periodic_refresh.cancel(), *self.background.cancel()]
         try:
@@ -412,14 +460,14 @@ class ClusterClient:
         self._closers.remove(closer)
 
     async def shut_down(self) -> None:
-        """Stop the users of the connections, the latest first, and close."""
+        """Call all closers, the latest one first, and then `close`, even if a closer raises an error."""
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self.close)
             for closer in self._closers:
                 stack.push_async_callback(closer)
 
     def drop_connections(self) -> None:
-        """Close every connection, even if the event loop is closed."""
+        """Close every connection at once, even if the event loop is closed. Tasks are not cancelled."""
         for peer in self._peers.values():
             peer.close()
         self._peers.clear()
@@ -491,7 +539,8 @@ class ClusterClient:
     def _candidates(self) -> Iterator[_PeerOf]:
         """Yield functions that connect to a broker, in the order in which brokers are asked.
 
-        The order is: connected brokers, other known brokers, bootstrap addresses, brokers that failed recently.
+        The order is: connected brokers, other known brokers, bootstrap addresses that are no known broker's, known
+        brokers that failed in the last 2 s. The order within the first two and within the last is random.
         """
         now_ms = self.clock.monotonic_ms()
         known = list(self.view.brokers.items())
@@ -572,5 +621,5 @@ class ClusterClient:
 
 
 def is_retriable(error: BaseException) -> bool:
-    """Return whether the same request may succeed later: the error is retriable, or no answer came in time."""
+    """Return whether the same request may succeed later: the error is retriable, or is a client's TimeoutError."""
     return isinstance(error, TimeoutError) or (isinstance(error, TidelogError) and error.retriable)

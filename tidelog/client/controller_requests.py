@@ -49,10 +49,13 @@ class ControllerRequests:
     ) -> R:
         """Return the controller's answer; ask again if no answer comes, or if another broker is the controller now.
 
-        make          returns the request, given the controller's timeout (ms)
+        make          returns the request, given the controller's timeout (ms), which is 90 % of this client's
         refusals      returns the error or None of each requested item, always in the same order; the first final error
                       is raised, with the others
-        done_before   errors which mean that an earlier attempt, whose answer was lost, has succeeded
+        done_before   errors which mean that an earlier attempt, whose answer was lost, has succeeded; the answer may
+                      then have them
+
+        Raises NoBrokersError if no broker was ever reached.
         """
         client = self._client
         await client.wait_for_metadata(deadline_ms)
@@ -100,7 +103,10 @@ class ControllerRequests:
                 attempt += 1
 
     async def await_leaders(self, topic: str, deadline_ms: int, *, partitions: int = 1) -> None:
-        """Wait until this client's metadata has so many partitions of the topic, and a leader for each."""
+        """Wait until this client's metadata has so many partitions of the topic or more, and a leader for each.
+
+        Raises TimeoutError at the deadline, and the topic's error if the topic is deleted meanwhile.
+        """
         client = self._client
         attempt = 0
         was_seen = False

@@ -56,6 +56,6 @@ def client_repr(client: object, settings: ClientSettings, *facts: str, closed: b
 
 
 def assignment_repr(partitions: Collection[TopicPartition]) -> str:
-    """Return `{t-0, t-1}`, or the first partitions and the number of all."""
+    """Return `{t-0, t-1}`; of more than five partitions, the first five in order and the number of all."""
     shown = ", ".join(map(str, sorted(partitions)[:_MOST_SHOWN]))
     return "{" + shown + (f", … ({len(partitions)} partitions)" if len(partitions) > _MOST_SHOWN else "") + "}"

@@ -10,9 +10,9 @@ from tidelog.client.cluster_client import REFRESH, ClusterClient
 
 
 class LeaderSearch:
-    """Refreshes the metadata at once when a leader is missing, then with growing pauses.
+    """Refreshes the metadata at once when a leader is missing, and with growing pauses in further searches.
 
-    on_refresh   called after each refresh, whatever its result
+    on_refresh   called after each search, whatever its result
     """
 
     def __init__(self, client: ClusterClient, on_refresh: Callable[[], object]) -> None:
@@ -23,9 +23,10 @@ class LeaderSearch:
         self._search_task: asyncio.Task[None] | None = None
 
     def search(self, *, patiently: bool = False) -> None:
-        """Look for the missing leaders, unless a search is under way.
+        """Start one metadata refresh, after a pause if earlier searches found no leader. One search runs at a time.
 
-        A patient search is for partitions that do not exist: its pauses grow to `LASTING_BACKOFF_MS`.
+        A patient search is for partitions that do not exist: its pauses grow to `LASTING_BACKOFF_MS`. A search that is
+        not patient ends the pause of a patient one.
         """
         if not patiently:
             self._urgent.set()
@@ -35,11 +36,11 @@ class LeaderSearch:
             self._search_task.add_done_callback(self._on_search_ended)
 
     def stop_waiting(self) -> None:
-        """Note that no partition waits for a leader: the next search begins without a pause."""
+        """Note that no partition waits for a leader, so that the next search begins without a pause."""
         self._attempt = 0
 
     async def stop(self) -> None:
-        """Cancel the refresh in progress."""
+        """Cancel the search in progress, without a call of `on_refresh`, and wait for the end of its task."""
         search_task, self._search_task = self._search_task, None
         if search_task is not None:
             search_task.cancel()

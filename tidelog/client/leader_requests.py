@@ -32,7 +32,7 @@ Asked = Sequence[tuple[TopicPartition, Q, Leader]]
 
 @dataclass(slots=True)
 class Outcomes(Generic[A]):
-    """The results so far.
+    """The results so far; each partition is in one of the three mappings.
 
     answers   of the partitions that have one
     refused   the error that is not retriable, of each partition that has one
@@ -45,12 +45,15 @@ class Outcomes(Generic[A]):
 
     @property
     def unanswered(self) -> dict[TopicPartition, TidelogError]:
-        """The error of each partition that has no answer."""
+        """The error of each partition that has no answer, retriable or not."""
         return self.errors | self.refused
 
 
 def summary(errors: Mapping[TopicPartition, TidelogError]) -> str:
-    """Return the partitions without answer and their errors in one line, which stays short for many partitions."""
+    """Return the partitions without answer and their errors in one line.
+
+    The line names up to three errors and up to three partitions of each, and says how many more there are.
+    """
     by_reason: dict[str, list[TopicPartition]] = {}
     for tp in sorted(errors):
         by_reason.setdefault(str(errors[tp]), []).append(tp)
@@ -66,6 +69,7 @@ def _some(texts: list[str], separator: str = ", ", what: str = "partitions") -> 
 class PerLeaderRequest(Generic[Q, A]):
     """A kind of request: how it is made for one leader, and how the response is read.
 
+    what   the name of the request in error texts
     make   returns the request for the partitions of one leader
     read   yields (partition, error or None, answer) for each partition of the response
     """
@@ -83,7 +87,11 @@ class PerLeaderRequest(Generic[Q, A]):
     async def ask(
         self, client: ClusterClient, wanted: Mapping[TopicPartition, Q], timeout_ms: int
     ) -> dict[TopicPartition, A]:
-        """Return an answer for every partition. Raises the first final error; TimeoutError names the missing ones."""
+        """Return an answer for every partition, from its leader; repeat retriable errors until the timeout.
+
+        Raises the first error that is not retriable, with the others in `others`. TimeoutError names the partitions
+        without an answer. NoBrokersError is raised if no broker was ever reached.
+        """
         started_ms = client.clock.monotonic_ms()
         outcomes = await self.try_ask(client, wanted, timeout_ms, until_refused=True)
         raise_first(outcomes.refused.values())
@@ -100,7 +108,11 @@ class PerLeaderRequest(Generic[Q, A]):
         *,
         until_refused: bool = False,
     ) -> Outcomes[A]:
-        """Return the results when all partitions have one, at the timeout, or with `until_refused` at a final error."""
+        """Return the results when all partitions have one, at the timeout, or with `until_refused` at a final error.
+
+        Errors of partitions are not raised. NoBrokersError is raised if no broker was ever reached. Without partitions
+        nothing is sent.
+        """
         outcomes: Outcomes[A] = Outcomes()
         if not wanted:
             return outcomes

@@ -35,7 +35,10 @@ class LoopBound:
     _is_owned = False
 
     def _enter_loop(self) -> None:
-        """Bind the client to the running loop. RuntimeError if an earlier call has bound it to another one."""
+        """Bind the client to the running loop. RuntimeError if an earlier call has bound the client to another one.
+
+        Without a running loop the call does nothing.
+        """
         loop = asyncio._get_running_loop()
         if self._loop is None:
             self._loop = loop
@@ -57,7 +60,7 @@ class LoopBound:
 
 
 def free_dropped(client: object, free: Callable[[], object]) -> None:
-    """Call `free` to release the client's resources, and issue a ResourceWarning, as Python does for files."""
+    """Call `free` to release the client's resources, and then issue a ResourceWarning, as Python does for files."""
     shown = repr(client)
     free()
     message = f"{shown} was dropped and not closed: close it, or use it in a `with` block"
@@ -65,7 +68,10 @@ def free_dropped(client: object, free: Callable[[], object]) -> None:
 
 
 def _shut_down_soon(client: ClusterClient, loop: asyncio.AbstractEventLoop) -> None:
-    """Shut the client down on its loop, from any thread. If the loop is closed, only close the connections."""
+    """Start a task on the client's loop that shuts the client down; any thread may call this function.
+
+    If the loop is closed, only close the connections.
+    """
 
     def begin() -> None:
         task = loop.create_task(client.shut_down())

@@ -17,7 +17,10 @@ from tidelog.protocol.messages import MetadataResponse, PartitionMetadata, Topic
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """A partition's leader and its leader epoch; `topic_id` distinguishes topics of the same name."""
+    """A partition's leader and its leader epoch.
+
+    topic_id   distinguishes topics of the same name; two leaders are equal whatever their topic ids
+    """
 
     broker_id: int
     epoch: int
@@ -26,7 +29,7 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """One topic; `partitions` by number."""
+    """One topic; `partitions` by number, each with its newest known metadata."""
 
     name: str
     topic_id: str
@@ -38,9 +41,11 @@ class TopicView:
 class ClusterView:
     """The cluster as the newest answers show it.
 
-    topics    the topics that a broker has described
-    refused   the topics for which the last answer has an error, with its code; `topics` may still have them
-    version   counts the merged answers; 0 means that no broker has answered yet
+    controller_id   −1: no controller is known
+    brokers         the addresses of the live brokers by id
+    topics          the topics that a broker has described
+    refused         the topics for which the last answer has an error, with its code; `topics` may still have them
+    version         counts the merged answers; 0 means that no broker has answered yet
     """
 
     cluster_id: str = ""
@@ -59,17 +64,21 @@ class ClusterView:
         return Leader(known.leader, known.leader_epoch, view.topic_id)
 
     def has_newer_leader(self, topic: str, partition: int, leader_epoch: int) -> bool:
-        """Return whether a leader with a later epoch is known."""
+        """Return whether the known leader of the partition has a later epoch than `leader_epoch`."""
         leader = self.leader_of(topic, partition)
         return leader is not None and leader.epoch > leader_epoch
 
     def partition_count(self, topic: str) -> int:
-        """Return the topic's number of partitions; 0 for an unknown topic."""
+        """Return the topic's known number of partitions; 0 for an unknown topic."""
         view = self.topics.get(topic)
         return len(view.partitions) if view else 0
 
     def merged(self, answer: MetadataResponse) -> ClusterView:
-        """Return the view after `answer`."""
+        """Return the view after `answer`, with `version` + 1.
+
+        The answer's brokers (if it names any) and controller replace the known ones. Topics that the answer lacks or
+        refuses stay. While a topic's id is the same, each partition keeps the metadata with the larger leader epoch.
+        """
         topics, refused = dict(self.topics), dict(self.refused)
         for topic in answer.topics:
             if topic.error_code in (0, LeaderNotAvailableError.code) and topic.partitions:
@@ -89,7 +98,7 @@ class ClusterView:
         )
 
     def only(self, topics: Container[str]) -> ClusterView:
-        """Return the view with only these topics."""
+        """Return the view with only these topics, described or refused."""
         return replace(
             self,
             topics={name: view for name, view in self.topics.items() if name in topics},
@@ -97,7 +106,10 @@ class ClusterView:
         )
 
     def without(self, topic: str) -> ClusterView:
-        """Return the view without a topic that does not exist, or that this client may not see."""
+        """Return the view without a topic that does not exist, or that this client may not see.
+
+        `refused` then has the topic: with its known error code, else with UNKNOWN_TOPIC_OR_PARTITION.
+        """
         topics = {name: view for name, view in self.topics.items() if name != topic}
         refused = {topic: UnknownTopicOrPartitionError.code, **self.refused}
         return replace(self, topics=topics, refused=refused)

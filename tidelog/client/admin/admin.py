@@ -37,8 +37,9 @@ class Admin(BlockingClient[AsyncAdmin]):
 
     `timeout_ms` is by default `default_api_timeout_ms` (1 min).
 
-    Each call finds the controller and the leaders itself. It raises NoBrokersError, TimeoutError or a broker's error.
-    If several topics or partitions fail, the first error is raised, and its `others` has the rest.
+    Each call finds the controller and the leaders itself, and repeats requests until its timeout. A call raises
+    NoBrokersError, TimeoutError or a broker's error; TypeError or ValueError for a wrong argument; ClosedError after
+    `close`. If several topics or partitions fail, the first error is raised, and its `others` has the rest.
     """
 
     def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[AdminOptions]) -> None:
@@ -56,20 +57,29 @@ class Admin(BlockingClient[AsyncAdmin]):
     def create_topics(
         self, topics: Iterable[NewTopic], timeout_ms: int | None = None, validate_only: bool = False
     ) -> list[CreatedTopic]:
-        """Create topics; return when every partition has a leader. Raises the first topic's error."""
+        """Create topics; return each topic's id and sizes when every partition has a leader that this client sees.
+
+        Raises the first topic's error; the other topics may have been created. After a TimeoutError the topics may
+        exist. With `validate_only` nothing is created, and the result says what would be created.
+        """
         return self._wait(self._core.create_topics(topics, timeout_ms, validate_only), timeout_ms)
 
     def delete_topics(self, topics: Sequence[str], timeout_ms: int | None = None) -> None:
-        """Delete topics. Raises the first topic's error, for example UnknownTopicOrPartitionError."""
+        """Delete topics; return when all live brokers and ZooKeeper have deleted them.
+
+        Raises the first topic's error, for example UnknownTopicOrPartitionError; the other topics are deleted. After a
+        RequestTimedOutError or a TimeoutError the deletion may be in progress.
+        """
         self._wait(self._core.delete_topics(topics, timeout_ms), timeout_ms)
 
     def create_partitions(
         self, topics: Iterable[NewPartitions], timeout_ms: int | None = None, validate_only: bool = False
     ) -> None:
-        """Add partitions to topics; return when every partition has a leader. Raises the first topic's error.
+        """Extend topics to `total_count` partitions; return when every partition has a leader that this client sees.
 
-        Raises InvalidPartitionsError if the new number of partitions is not larger. Later records with a key may go to
-        another partition than earlier records with the same key.
+        Raises the first topic's error; the other topics may have been extended. InvalidPartitionsError: the new number
+        is not larger. Later records with a key may go to another partition than earlier records with the same key. With
+        `validate_only` nothing changes.
         """
         self._wait(self._core.create_partitions(topics, timeout_ms, validate_only), timeout_ms)
 
@@ -79,9 +89,12 @@ class Admin(BlockingClient[AsyncAdmin]):
         partitions: Iterable[TopicPartition] | None = None,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, TidelogError | None]:
-        """Elect leaders, and return each partition's error; None: the partition has the requested leader.
+        """Elect leaders, and return each partition's error; None: the new leader has confirmed the election.
 
-        Without `partitions` the election covers all partitions, and the result omits those that needed no election.
+        The call returns when all new leaders have confirmed, or at the deadline (at most `request_timeout_ms`); a
+        leader that has not confirmed then counts as RequestTimedOutError. A partition that needs no election has
+        ElectionNotNeededError. Without `partitions` the election covers all partitions, and the result omits those that
+        needed no election.
         """
         return self._wait(self._core.elect_leaders(election_type, partitions, timeout_ms), timeout_ms)
 
@@ -90,40 +103,47 @@ class Admin(BlockingClient[AsyncAdmin]):
     ) -> None:
         """Begin to move partitions to these replicas, the preferred leader first; None cancels a reassignment.
 
-        The call returns when the reassignment is stored; `list_partition_reassignments` shows what is in progress.
+        The call returns when ZooKeeper has the reassignments; `list_partition_reassignments` shows what is in progress.
         Raises the first error: InvalidReplicaAssignmentError, NoReassignmentInProgressError,
-        UnknownTopicOrPartitionError.
+        UnknownTopicOrPartitionError. The other partitions' reassignments have begun.
         """
         self._wait(self._core.alter_partition_reassignments(reassignments, timeout_ms), timeout_ms)
 
     def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """Return the reassignments in progress, of these partitions or of all."""
+        """Return the reassignments in progress, of these partitions or of all.
+
+        The result omits partitions that are not reassigned or do not exist.
+        """
         return self._wait(self._core.list_partition_reassignments(partitions, timeout_ms), timeout_ms)
 
     def list_topics(self, timeout_ms: int | None = None) -> list[str]:
-        """Return the names of all topics in order, internal topics included."""
+        """Return the names of all topics in alphabetical order, internal topics included, as one broker knows them."""
         return self._wait(self._core.list_topics(timeout_ms), timeout_ms)
 
     def describe_topics(
         self, topics: Iterable[str] | None = None, timeout_ms: int | None = None
     ) -> list[TopicDescription]:
-        """Describe the named topics, or all: leader, epoch, ISR, high watermark, log end offset and lag per partition.
+        """Describe the named topics in the given order, or all in alphabetical order.
 
-        Values that only the leader knows are None if the leader does not answer within 2 s.
+        A partition has its leader, leader epoch, replicas, ISR, log start offset, high watermark, log end offset and
+        lag. Values that only the leader knows are None if the leader does not answer within 2 s. Raises
+        UnknownTopicOrPartitionError for a topic that does not exist.
         """
         return self._wait(self._core.describe_topics(topics, timeout_ms), timeout_ms)
 
     def describe_times(self, topic: str, timeout_ms: int | None = None) -> list[PartitionTimes]:
-        """Return each partition's size and time span; a partition whose leader does not answer has the error instead.
+        """Return each partition's size and time span, in the order of the partitions.
 
-        `tidelog.client.admin.timestamp_skew.find_skew` reports which timestamps make look-ups by time surprising.
+        Unknown values of a partition are None, and `error` is set, if its leader does not answer within 3 s. Raises
+        UnknownTopicOrPartitionError if the topic does not exist. `tidelog.client.admin.timestamp_skew.find_skew`
+        reports which timestamps make look-ups by time surprising.
         """
         return self._wait(self._core.describe_times(topic, timeout_ms), timeout_ms)
 
     def describe_cluster(self, timeout_ms: int | None = None) -> ClusterDescription:
-        """Return the cluster's id, controller and live brokers, as the answering broker knows them now."""
+        """Return the cluster's id, controller (−1: none) and live brokers by id, as one broker knows them now."""
         return self._wait(self._core.describe_cluster(timeout_ms), timeout_ms)
 
     def describe_configs(
@@ -134,7 +154,7 @@ class Admin(BlockingClient[AsyncAdmin]):
         include_synonyms: bool = False,
         include_documentation: bool = False,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """Return the settings of topics and brokers by name, with value and source.
+        """Return the settings of topics and brokers by name, each with its value, source and further properties.
 
         Raises the first resource's error, for example UnknownTopicOrPartitionError or BrokerNotAvailableError.
         """
@@ -149,27 +169,29 @@ class Admin(BlockingClient[AsyncAdmin]):
         """Change the named settings and leave the others: `{ConfigResource.topic("t"): {"retention.ms": "60000"}}`.
 
         A value of None deletes a setting. ConfigChange objects in place of the mapping append to lists and subtract
-        from them. The call returns when the change is stored; the brokers apply it a moment later. With `validate_only`
-        nothing is stored. InvalidConfigError names the setting (also a broker's settings, which are read-only).
+        from them. The call returns when the changes are stored; the brokers apply them a moment later. With
+        `validate_only` nothing is stored. Raises the first resource's error; the changes of other resources may be
+        stored. InvalidConfigError names the setting (also a broker's settings, which are read-only).
         """
         self._wait(self._core.alter_configs(configs, timeout_ms, validate_only=validate_only), timeout_ms)
 
     def partition_facts(self, partition: TopicPartition, timeout_ms: int | None = None) -> PartitionFacts:
-        """Return what each broker with a replica knows about the partition.
+        """Return the metadata of a partition, and the report of each live broker with a replica.
 
-        `tidelog.client.diagnosis.explain_partition.explain` interprets the result.
+        A broker that does not answer within 3 s has the reason instead of a report. Raises
+        UnknownTopicOrPartitionError. `tidelog.client.diagnosis.explain_partition.explain` interprets the result.
         """
         return self._wait(self._core.partition_facts(partition, timeout_ms), timeout_ms)
 
     def delete_records(
         self, before: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Delete all records below each partition's offset; −1 means all committed records.
+        """Delete all records below each partition's offset; −1 means all records below the high watermark.
 
         Returns each partition's new log start offset when every live replica has applied it. Raises
         OffsetOutOfRangeError if an offset is above the high watermark, and PolicyViolationError if the topic is
-        compacted only. TimeoutError means that a live replica did not follow in time; the records are deleted on the
-        others.
+        compacted only; records of other partitions may be deleted. TimeoutError means that a leader or a live replica
+        did not follow in time; records may be deleted.
         """
         return self._wait(self._core.delete_records(before, timeout_ms), timeout_ms)
 
@@ -178,24 +200,36 @@ class Admin(BlockingClient[AsyncAdmin]):
     ) -> dict[int, tuple[LogDir, ...]]:
         """Return the log directories of these brokers, or of all live ones, by broker id: error, space, log sizes.
 
-        Raises BrokerNotAvailableError for a broker that is not in the cluster.
+        Raises BrokerNotAvailableError for a broker that is not in the cluster, and TimeoutError if one of the brokers
+        does not answer.
         """
         return self._wait(self._core.describe_log_dirs(brokers, timeout_ms), timeout_ms)
 
     def list_zookeeper_groups(self, timeout_ms: int | None = None) -> list[str]:
-        """Return the groups that have offsets in ZooKeeper, where OffsetCommit requests of version 0 store them."""
+        """Return the names of the groups that have offsets in ZooKeeper, in alphabetical order.
+
+        OffsetCommit requests of version 0 store offsets there.
+        """
         return self._wait(self._core.list_zookeeper_groups(timeout_ms), timeout_ms)
 
     def list_zookeeper_group_offsets(
         self, group_id: str, timeout_ms: int | None = None
     ) -> dict[TopicPartition, ZooKeeperOffset]:
-        """Return a group's offsets in ZooKeeper; deleted partitions have an error. Raises InvalidGroupIdError."""
+        """Return a group's offsets in ZooKeeper by partition; empty if the group has none there.
+
+        An entry has an error if the cluster does not have the partition any more, or if the value is not an offset.
+        Raises InvalidGroupIdError for a name that ZooKeeper cannot hold.
+        """
         return self._wait(self._core.list_zookeeper_group_offsets(group_id, timeout_ms), timeout_ms)
 
     def alter_zookeeper_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> None:
-        """Commit to ZooKeeper, as consumers of OffsetCommit version 0 do. Raises the first partition's error."""
+        """Commit a group's offsets to ZooKeeper, as consumers of OffsetCommit version 0 do.
+
+        Raises the error of the first partition that failed, with the errors of the other partitions in `others`; the
+        remaining offsets are committed.
+        """
         self._wait(self._core.alter_zookeeper_group_offsets(group_id, offsets, timeout_ms), timeout_ms)
 
     def migrate_zookeeper_group(
@@ -203,15 +237,16 @@ class Admin(BlockingClient[AsyncAdmin]):
     ) -> dict[TopicPartition, OffsetMigration]:
         """Return a plan to copy a group's offsets from ZooKeeper to its coordinator; with `execute`, commit them.
 
-        An offset for which the coordinator has a later commit is not copied, unless `force` is True. The offsets in
-        ZooKeeper stay. Raises GroupIdNotFoundError if ZooKeeper has none, and NonEmptyGroupError, which names the
-        members, if the group has members.
+        The plan has each partition's outcome, after `execute` with the errors of refused commits. An offset for which
+        the coordinator has a later commit is not copied, unless `force` is True. The offsets in ZooKeeper stay. Raises
+        GroupIdNotFoundError if ZooKeeper has none, and NonEmptyGroupError, which names members, if the group has
+        members.
         """
         call = self._core.migrate_zookeeper_group(group_id, timeout_ms, force=force, execute=execute)
         return self._wait(call, timeout_ms)
 
     def list_consumer_groups(self, states: Iterable[str] = (), timeout_ms: int | None = None) -> ConsumerGroupListings:
-        """Return the groups of all brokers by name, in these states ("Stable", "Empty", …) or in any state.
+        """Return the groups of all live brokers by name, in these states ("Stable", "Empty", …) or in any state.
 
         Each broker lists the groups that it coordinates. A broker that does not answer within 5 s, or is still loading
         its groups, is named in `errors`; `all()` raises an error if there is such a broker.
@@ -233,8 +268,8 @@ class Admin(BlockingClient[AsyncAdmin]):
     ) -> Mapping[str, ConsumerGroupDescription | TidelogError]:
         """Return the state, assignor, coordinator and members of each group; state DEAD: the group does not exist.
 
-        The first error is raised. With `partial`, a group whose coordinator does not answer has its error as the value
-        instead, and the other groups are described.
+        The first error is raised. With `partial`, a group whose coordinator returns an error or does not answer has the
+        error as its value instead, and the other groups are described.
         """
         return self._wait(self._core.describe_consumer_groups(group_ids, timeout_ms, partial=partial), timeout_ms)
 
@@ -252,8 +287,8 @@ class Admin(BlockingClient[AsyncAdmin]):
     ) -> dict[TopicPartition, TidelogError | None]:
         """Commit offsets for a group, and return each partition's error; None: the offset is committed.
 
-        The group must have no members (UnknownMemberIdError); a group that does not exist is created. The result may
-        also have OffsetMetadataTooLargeError and UnknownTopicOrPartitionError.
+        The group must have no members (otherwise UnknownMemberIdError in the result); a group that does not exist is
+        created. The result may also have OffsetMetadataTooLargeError and UnknownTopicOrPartitionError.
         """
         return self._wait(self._core.alter_consumer_group_offsets(group_id, offsets, timeout_ms), timeout_ms)
 
@@ -262,7 +297,8 @@ class Admin(BlockingClient[AsyncAdmin]):
     ) -> dict[str, TidelogError | None]:
         """Delete groups without members and their committed offsets; return each group's error; None: deleted.
 
-        The errors are GroupIdNotFoundError and NonEmptyGroupError.
+        The errors are GroupIdNotFoundError, NonEmptyGroupError, and those of the group's coordinator, for example
+        TimeoutError.
         """
         return self._wait(self._core.delete_consumer_groups(group_ids, timeout_ms), timeout_ms)
 
@@ -271,7 +307,8 @@ class Admin(BlockingClient[AsyncAdmin]):
     ) -> dict[TopicPartition, TidelogError | None]:
         """Delete the group's committed offsets of these partitions; return each one's error; None: deleted (KIP-496).
 
-        The result has GroupSubscribedToTopicError if a member reads the topic. Raises GroupIdNotFoundError.
+        A partition without a commit counts as deleted. The result has GroupSubscribedToTopicError if a member is
+        subscribed to the topic. Raises GroupIdNotFoundError.
         """
         return self._wait(self._core.delete_consumer_group_offsets(group_id, partitions, timeout_ms), timeout_ms)
 
@@ -298,8 +335,10 @@ class Admin(BlockingClient[AsyncAdmin]):
 
         `target` comes from `tidelog.groups.reset`: ToEarliest(), ToLatest(), ToCurrent(), ToOffset(n), ShiftBy(±n) or
         ToTime(t). The reset covers these partitions, or all that the group has committed, and stays within the log.
-        Raises NonEmptyGroupError, which names the members, if the group has members. With `execute` an error of one
-        partition is raised before anything is committed.
+        Without `execute` a partition that cannot be reset has its error in the plan; with `execute` the first such
+        error is raised before anything is committed, and later errors of the coordinator are in the result. Raises
+        NonEmptyGroupError, which names members, if the group has members, and GroupIdNotFoundError if the group does
+        not exist and no `partitions` are given.
         """
         call = self._core.reset_consumer_group_offsets(group_id, target, partitions, timeout_ms, execute=execute)
         return self._wait(call, timeout_ms)

@@ -19,7 +19,7 @@ _TARGETS = get_args(ResetTarget)
 
 
 def new_topics(name: str, value: Any) -> tuple[NewTopic, ...]:
-    """Return the topics to create. The broker checks the settings, and the ranges of the numbers."""
+    """Return checked copies of the NewTopic objects. The broker checks the settings, and the ranges of the numbers."""
     return tuple(
         NewTopic(
             arguments.topic(f"{name}[{place}].name", each.name),
@@ -33,7 +33,7 @@ def new_topics(name: str, value: Any) -> tuple[NewTopic, ...]:
 
 
 def new_partitions(name: str, value: Any) -> tuple[NewPartitions, ...]:
-    """Return the topics to which partitions are added."""
+    """Return checked copies of the NewPartitions objects. The broker checks the ranges of the numbers."""
     return tuple(
         NewPartitions(
             arguments.topic(f"{name}[{place}].name", each.name),
@@ -45,7 +45,7 @@ def new_partitions(name: str, value: Any) -> tuple[NewPartitions, ...]:
 
 
 def replicas_by_partition(name: str, value: Any) -> dict[TopicPartition, tuple[int, ...] | None]:
-    """Return the wanted replicas of each partition; None cancels its reassignment."""
+    """Return the broker ids of each partition's wanted replicas; None cancels the partition's reassignment."""
     return {
         tp: None if ids is None else tuple(arguments.broker_ids(f"{name}[{tp}]", ids))
         for tp, ids in arguments.by_partition(name, value).items()
@@ -53,13 +53,16 @@ def replicas_by_partition(name: str, value: Any) -> dict[TopicPartition, tuple[i
 
 
 def resources(name: str, value: Any) -> list[ConfigResource]:
-    """Return the topics or brokers whose settings are to be described."""
+    """Return checked copies of the ConfigResource objects. A broker's name is not checked to be a number."""
     found = arguments.instances(name, value, ConfigResource)
     return [_resource(f"{name}[{place}]", each) for place, each in enumerate(found)]
 
 
 def config_changes(name: str, value: Any) -> dict[ConfigResource, list[ConfigChange]]:
-    """Return the changes of each resource, from mappings of settings to values or from ConfigChange objects."""
+    """Return the changes of each resource, in the given order.
+
+    A resource's changes are a mapping of settings to values (None: DELETE, else SET), or ConfigChange objects.
+    """
     changed: dict[ConfigResource, list[ConfigChange]] = {}
     for key, changes in arguments.mapping(name, value, "ConfigResource").items():
         (resource,) = resources(f"{name}: a key", [key])
@@ -68,7 +71,7 @@ def config_changes(name: str, value: Any) -> dict[ConfigResource, list[ConfigCha
 
 
 def reset_target(name: str, value: Any) -> ResetTarget:
-    """Return the target of an offset reset."""
+    """Return the checked target of an offset reset, an object of one of the classes in ResetTarget."""
     if not isinstance(value, _TARGETS):
         kinds = ", ".join(each.__name__ for each in _TARGETS)
         raise ArgumentTypeError(f"{name} must be one of {kinds}, not {arguments.shown(value)}")

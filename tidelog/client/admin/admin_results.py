@@ -11,9 +11,12 @@ from tidelog.protocol.messages import PartitionMetadata, ReplicasDescription
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """One partition. Values that only its leader knows are None if the leader does not answer.
+    """One partition. Values that only its leader knows (the last four) are None if the leader does not answer.
 
-    lag   offsets between each follower and the log end; None if the leader knows no fetch of it in this epoch
+    leader     −1: none
+    replicas   with the preferred leader first
+    lag        for each follower, how many offsets it is behind the log end; None if the leader knows no fetch of it in
+               this epoch
     """
 
     partition: int
@@ -30,7 +33,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """One topic with its partitions in order."""
+    """One topic, with its partitions in the order of their numbers."""
 
     topic: str
     topic_id: str
@@ -48,7 +51,10 @@ class ClusterDescription:
 
 
 def describe_partition(known: PartitionMetadata, description: ReplicasDescription | None) -> PartitionDescription:
-    """Combine metadata with the leader's answer, which takes precedence."""
+    """Return the description of a partition from its metadata and its leader's answer; None: the leader did not answer.
+
+    The ISR is the leader's, and the leader epoch is the larger one. The leader and the replicas come from the metadata.
+    """
     if description is None:
         return PartitionDescription(
             known.partition, known.leader, known.leader_epoch, known.replicas, known.isr, known.offline_replicas

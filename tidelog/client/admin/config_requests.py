@@ -33,7 +33,7 @@ Changes = Mapping[str, str | None] | Iterable[ConfigChange]
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """The owner of settings: a topic by its name, or a broker by its id."""
+    """The owner of settings: a topic by its name, or a broker by its id, written as decimal digits."""
 
     type: ConfigResourceType
     name: str
@@ -64,7 +64,10 @@ async def describe_configs(
     include_synonyms: bool,
     include_documentation: bool,
 ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-    """Return each resource's settings by name. Raises the first resource's error."""
+    """Return each resource's settings by name; brokers' settings come from the brokers themselves.
+
+    Raises the first resource's error, and InvalidRequestError if a broker's name is not a number.
+    """
 
     async def ask(broker_id: int | None, asked: list[ConfigResource]) -> tuple[DescribedConfigs, ...]:
         queries = tuple(ConfigQuery(resource.type, resource.name) for resource in asked)
@@ -85,7 +88,11 @@ async def alter_configs(
     *,
     validate_only: bool,
 ) -> None:
-    """Change settings; return when all changes are stored. Raises the first error; others may have taken effect."""
+    """Change settings; return when all changes are stored (with `validate_only`: are checked).
+
+    Raises the first resource's error; changes of the other resources may have been stored. The broker named in a
+    resource is asked itself, and any broker about topics.
+    """
 
     async def ask(broker_id: int | None, asked: list[ConfigResource]) -> tuple[AlteredConfigs, ...]:
         alterations = tuple(
@@ -105,7 +112,7 @@ async def _ask(client: ClusterClient, broker_id: int | None, request: Request, d
 
 
 def _batches(resources: Iterable[ConfigResource]) -> list[tuple[int | None, list[ConfigResource]]]:
-    """Return the resources of each request with the broker that must be asked; None: any broker."""
+    """Return the resources of each request, each once, with the broker that must be asked; None: any broker."""
     groups: dict[int | None, list[ConfigResource]] = {}
     for resource in dict.fromkeys(resources):
         groups.setdefault(resource.broker_id, []).append(resource)

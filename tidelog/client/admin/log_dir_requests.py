@@ -13,7 +13,11 @@ from tidelog.protocol.admin_messages import DescribeLogDirsRequest, DescribeLogD
 async def describe_log_dirs(
     client: ClusterClient, brokers: Iterable[int] | None, deadline_ms: int
 ) -> dict[int, tuple[LogDir, ...]]:
-    """Return the log directories of these brokers (None: of all live ones) by broker id."""
+    """Return the log directories of these brokers (None: of all live ones) by broker id, in the order of the ids.
+
+    Raises the first error of a broker: BrokerNotAvailableError if it is not in the cluster, TimeoutError if it does not
+    answer.
+    """
     await client.wait_for_metadata(deadline_ms)
     if brokers is None:
         await client.refresh(deadline_ms)

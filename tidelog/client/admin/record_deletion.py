@@ -23,7 +23,11 @@ _ANSWER_MARGIN = 0.9
 async def delete_records(
     client: ClusterClient, before: Mapping[TopicPartition, int], timeout_ms: int
 ) -> dict[TopicPartition, int]:
-    """Return each partition's log start offset once every live replica has applied the offset of `before`."""
+    """Delete the records below each partition's offset in `before`; −1: all below the high watermark.
+
+    Returns each partition's new log start offset once every live replica has applied it. Raises the first final error
+    of a leader, and TimeoutError if a leader or a live replica does not follow in time.
+    """
     deadline_ms = client.clock.monotonic_ms() + timeout_ms
     starts: dict[TopicPartition, int] = {}
     left_ms = timeout_ms

@@ -21,10 +21,11 @@ _ANY_TIME = -(1 << 63)
 async def record_times(
     client: ClusterClient, offsets: Mapping[TopicPartition, int], timeout_ms: int
 ) -> Outcomes[RecordTime | None]:
-    """Return the first record at or after each offset; None if no such record is readable yet.
+    """Return the offset and time of the first record at or after each offset; None: no such record is readable yet.
 
-    Each look-up transfers one batch. The errors are those of `PerLeaderRequest.try_ask`, including
-    OffsetOutOfRangeError, and UnreadableRecordsError for a batch that cannot be decoded.
+    Each look-up transfers one batch, or more if batches have no such record. Errors are in the result: those of
+    `PerLeaderRequest.try_ask`, including OffsetOutOfRangeError, and UnreadableRecordsError for a batch that cannot be
+    decoded. NoBrokersError is raised if no broker was ever reached.
     """
     outcomes: Outcomes[RecordTime | None] = Outcomes()
     deadline_ms = client.clock.monotonic_ms() + timeout_ms

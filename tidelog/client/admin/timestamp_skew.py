@@ -30,7 +30,13 @@ _MOST_NAMED = 3
 
 
 class SkewKind(StrEnum):
-    """The kind of the finding."""
+    """The kind of a finding about timestamps or sizes.
+
+    OUT_OF_ORDER   a later offset has an earlier timestamp, by a second or more
+    FUTURE         the newest record is five minutes or more ahead of this machine's clock
+    FAR_APART      partitions begin later, or end earlier, than others
+    UNEVEN         the largest partition is more than ten times as large as the smallest
+    """
 
     OUT_OF_ORDER = "out_of_order"
     FUTURE = "future"
@@ -40,7 +46,7 @@ class SkewKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """One finding about these partitions, with a text of one line."""
+    """One finding about the partitions of these numbers, with a text of one line."""
 
     kind: SkewKind
     partitions: tuple[int, ...]
@@ -48,7 +54,10 @@ class Skew:
 
 
 def find_skew(partitions: Sequence[PartitionTimes], now_ms: int) -> list[Skew]:
-    """Return all findings about the sampled records."""
+    """Return all findings about the sampled records and the sizes, by kind in the order of SkewKind.
+
+    now_ms   the present time on the wall clock
+    """
     return [
         *(skew for each in partitions if (skew := _disorder(each))),
         *(skew for each in partitions if (skew := _future(each, now_ms))),

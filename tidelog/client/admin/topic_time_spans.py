@@ -27,8 +27,10 @@ class PartitionTimes:
 
     log_start_offset, end_offset   the readable offsets, the end exclusive
     size_bytes                     size of the leader's log on disk
-    newest                         the record with the largest timestamp, the first of equal ones; None if there is none
-    samples                        records in offset order, including the first and the last of the partition
+    newest                         the record with the largest timestamp, the first of equal ones; None if there is
+                                   none, or if unknown
+    samples                        up to eight records in offset order, including the first and the last of the
+                                   partition; empty if unknown
     """
 
     partition: int
@@ -41,21 +43,25 @@ class PartitionTimes:
 
     @property
     def records(self) -> int | None:
-        """The number of offsets, as Kafka's tools count; a compacted partition may have fewer records."""
+        """The number of readable offsets, as Kafka's tools count; None if unknown.
+
+        A compacted partition may have fewer records.
+        """
         if self.log_start_offset is None or self.end_offset is None:
             return None
         return self.end_offset - self.log_start_offset
 
     @property
     def oldest(self) -> RecordTime | None:
-        """The first record; readers that ask for an earlier time start with it."""
+        """The first record, with which a reader that asks for an earlier time starts; None: none, or unknown."""
         return self.samples[0] if self.samples else None
 
 
 async def describe_times(client: ClusterClient, topic: str, deadline_ms: int) -> list[PartitionTimes]:
-    """Return the partitions in order.
+    """Return the sizes and time spans of the topic's partitions, in the order of their numbers.
 
-    Raises UnknownTopicOrPartitionError, NoBrokersError or TimeoutError if the topic is not found.
+    A leader that does not answer a request within 3 s leaves values out, and sets `error`. Raises
+    UnknownTopicOrPartitionError, NoBrokersError or TimeoutError if the topic is not found.
     """
     view = await client.topic(topic, deadline_ms)
     tps = [TopicPartition(topic, number) for number in sorted(view.partitions)]
@@ -86,7 +92,7 @@ async def describe_times(client: ClusterClient, topic: str, deadline_ms: int) ->
 
 
 async def _sizes(client: ClusterClient, tps: Collection[TopicPartition], limit_ms: int) -> dict[TopicPartition, int]:
-    """Return the sizes of the leaders' logs, as far as the leaders answer."""
+    """Return the sizes in bytes of the leaders' logs; partitions whose leader does not answer are left out."""
     leaders = {tp: leader.broker_id for tp in tps if (leader := client.view.leader_of(*tp))}
 
     async def ask(broker_id: int) -> dict[TopicPartition, int]:
