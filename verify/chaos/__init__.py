@@ -1,1 +1,1 @@
-"""Chaos: a cluster under load that is broken on purpose, and the histories by which it is judged."""
+"""Inject faults into a cluster under load, and check the recorded histories against the invariants I1–I23."""

@@ -19,14 +19,18 @@ _LAST_MEMBERS_S, _LOOK_AGAIN_S = 12.0, 0.5
 
 
 def command(servers: str, prefix: str) -> tuple[str, ...]:
-    """Return the command that removes the topics and groups in another process. The command is harmless if there are
-    none.
+    """Return the command that runs `remove` with these arguments in another process. The command is harmless if no
+    topic and no group has the prefix.
     """
     return (sys.executable, "-P", "-m", __name__, servers, prefix)
 
 
 async def remove(servers: str, prefix: str) -> None:
-    """Remove the topics and groups. Raise TidelogError if that fails, and ValueError for an empty prefix."""
+    """Delete the topics and consumer groups whose names begin with `prefix`.
+
+    Wait up to 12 s for the groups to become empty, then raise NonEmptyGroupError. Raise TidelogError if a deletion
+    fails otherwise, and ValueError for an empty prefix.
+    """
     if not prefix:
         raise ValueError("the prefix is empty, so it matches every topic and group")
     deadline = time.monotonic() + _LAST_MEMBERS_S
@@ -50,7 +54,7 @@ async def _remove_groups(admin: Admin, prefix: str) -> None:
 
 
 def main() -> int:
-    """Return the exit status."""
+    """Run `remove` with the arguments of the command line. Return 0, or print a TidelogError and return 1."""
     try:
         asyncio.run(remove(*sys.argv[1:]))
     except TidelogError as error:

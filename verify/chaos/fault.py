@@ -25,10 +25,10 @@ from tidelog.model import TopicPartition
 
 
 class Need(Enum):
-    """A precondition of a fault. The value is its name in reports.
+    """A precondition of a fault. The value is the need's name in reports.
 
     The run asks its target for each need (`Target.lacks`). If the target lacks one, the run skips the fault and reports
-    the answer as the reason.
+    the target's answer as the reason.
     """
 
     #: The run can send signals to the brokers' processes on this machine.
@@ -57,11 +57,10 @@ class Need(Enum):
 class Availability:
     """The unavailability that a fault may cause for clients.
 
-    most_gap_ms      the longest time without an acknowledged produce request on a partition, from the injection to the
-                     time when all replicas are in sync; None: the partition may be unavailable as long as the fault
-                     lasts
-    leaves_majority  enough replicas stay for acks=all: at least 100 operations must succeed during the fault, or until
-                     one second after the permitted pause, whichever is later
+    most_gap_ms      the longest time for which a partition with waiting produce requests may acknowledge none, from the
+                     injection until all replicas are in sync; None: unlimited
+    leaves_majority  enough replicas stay for acks=all: at least 100 acknowledgements and reads must succeed from the
+                     injection to the healing, or to one second after `most_gap_ms`, whichever is later
     """
 
     most_gap_ms: int | None
@@ -70,7 +69,10 @@ class Availability:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """The state of a partition in ZooKeeper. A leader of −1 means that the partition has no leader."""
+    """The state of a partition in ZooKeeper. A leader of −1 means that the partition has no leader.
+
+    `partition_epoch` is the version of the partition's state znode.
+    """
 
     leader: int
     leader_epoch: int
@@ -80,9 +82,12 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The observable state of the cluster at one time (`t`: monotonic nanoseconds).
+    """The state of the cluster in ZooKeeper at one time (`t`: monotonic nanoseconds, before the query).
 
-    broker_epochs   the registered brokers; None if the run cannot connect to ZooKeeper
+    partitions      the partitions under load that have a state in ZooKeeper
+    controller      the broker id; −1: no controller
+    controller_epoch  −1: no controller was ever elected
+    broker_epochs   the czxid of each registered broker's registration; None if the run cannot connect to ZooKeeper
     """
 
     t: int
@@ -96,12 +101,15 @@ class View:
 class Evidence:
     """The observations from shortly before a fault until all replicas were in sync. Times are monotonic nanoseconds.
 
+    injected        when the injection began
+    healed          when the healing ended
+    whole           when all replicas were in sync, or when the run stopped waiting for that
     views           in order of time, each different from the one before; the first is from before the injection
-    events          the events in the brokers' histories by broker id, without append, hw and ack
+    events          the events in the brokers' histories by broker id, without append, hw, ack and processed
     acknowledged    the number of records acknowledged from `injected` to `healed`
-    errors          the number of client errors by name
-    slowest_ms      the longest latency of an acknowledged produce request
-    longest_gap_ms  the longest time without an acknowledged produce request on one partition
+    errors          the number of client errors by name, until `whole`; each failed record counts
+    slowest_ms      the longest latency of a produce request that was acknowledged until `whole`; 0: none was
+    longest_gap_ms  the longest time without an acknowledged produce request on one partition, until `whole`
     """
 
     injected: int
@@ -129,18 +137,22 @@ class UndoLog(Protocol):
     def to_run(self, *command: str) -> Callable[[], None]:
         """Record a command that undoes a change. The command must be harmless if the change was not made.
 
-        Call the returned function once the change has been undone by other means.
+        Call the returned function once the change has been undone by other means. The command is then not run.
         """
         ...
 
     def to_continue(self, process: Process) -> Callable[[], None]:
-        """Record that a process is about to be stopped, so that SIGCONT continues it if it is still the same
-        process.
+        """Record that a process is about to be stopped, so that SIGCONT continues it if it is still the same process.
+
+        Call the returned function once the process has been continued.
         """
         ...
 
     def to_remove(self, path: Path) -> Callable[[], None]:
-        """Record a file that is about to be created."""
+        """Record a file that is about to be created, so that it is removed. A missing file is no error.
+
+        Call the returned function once the file has been removed.
+        """
         ...
 
 
@@ -152,13 +164,18 @@ class Prerequisite(Protocol):
     need: Need
 
     def missing(self) -> str | None:
-        """Return why this machine cannot provide the prerequisite (for example "needs root"), or None if it can."""
+        """Return why this machine cannot provide the prerequisite (for example "needs root"), or None if it can.
+
+        The call may run commands, and blocks.
+        """
         ...
 
     async def set_up(self, undo: UndoLog, directory: Path, places: Mapping[str, Placement]) -> Mapping[str, Placement]:
-        """Return the placements, each changed as needed. The keys are "zookeeper" and broker ids such as "1".
+        """Set up the prerequisite, and return all placements, each changed as needed. The keys are "zookeeper" and
+        broker ids such as "1".
 
-        The run calls this before it starts any process.
+        The run calls this before it starts any process. Each change is recorded in `undo` first. Files go below
+        `directory`.
         """
         ...
 
@@ -194,7 +211,10 @@ class Target(Protocol):
 
     @property
     def tps(self) -> tuple[TopicPartition, ...]:
-        """Return the partitions that clients use. Each has as many replicas as there are brokers, but at most three."""
+        """Return the partitions that clients use, or none before their topics exist.
+
+        Each has as many replicas as there are brokers, but at most three.
+        """
         ...
 
     @property
@@ -208,7 +228,10 @@ class Target(Protocol):
         ...
 
     def prerequisite(self, need: Need) -> Prerequisite:
-        """Return the prerequisite that was set up for a need. The fault knows the class of the prerequisite."""
+        """Return the prerequisite that was set up for a need. The fault knows the class of the prerequisite.
+
+        The need must be `NETWORK`, `DISKS` or `SHIM`, and `lacks` must return None for it.
+        """
         ...
 
     def place(self, name: str) -> Placement:
@@ -216,7 +239,7 @@ class Target(Protocol):
         ...
 
     async def view(self) -> View:
-        """Return the current view of the cluster. Raise TidelogError if no broker answers in time."""
+        """Query ZooKeeper and return the current view. Raise TidelogError if ZooKeeper does not answer in time."""
         ...
 
     def broker_dir(self, broker_id: int) -> Path: ...
@@ -226,21 +249,28 @@ class Target(Protocol):
         ...
 
     def broker_process(self, broker_id: int) -> Process:
-        """Return the process of the broker's last start, which may have ended, so that the fault can send signals."""
+        """Return the process of the broker's last start, so that the fault can send signals. The process may have
+        ended.
+
+        Raise LocalError if no process of the broker is known.
+        """
         ...
 
     async def start_broker(self, broker_id: int) -> None:
-        """Start a broker unless it runs, and wait until it is registered."""
+        """Start a broker unless its process runs, and wait until the broker that was started is registered.
+
+        Raise LocalError if the broker ends or is not registered in time.
+        """
         ...
 
     async def launch_broker(self, broker_id: int) -> Process:
-        """Start a broker that is not running, without waiting for its registration."""
+        """Start a broker without waiting for its registration, and return its process. The broker must not be running."""
         ...
 
     def zookeeper_process(self) -> Process: ...
 
     async def start_zookeeper(self) -> None:
-        """Start ZooKeeper unless it runs, and wait until it serves requests."""
+        """Start ZooKeeper unless it runs, and wait until it serves requests. Raise LocalError if that takes too long."""
         ...
 
     def client_processes(self) -> Sequence[Process]:
@@ -262,13 +292,17 @@ class Fault(Protocol):
 
     @property
     def lasts_ms(self) -> tuple[int, int]:
-        """Return the least and the greatest duration, from which the schedule chooses."""
+        """Return the least and the greatest duration in milliseconds, from the end of `inject` to the call of `heal`.
+
+        The schedule chooses the duration from this range.
+        """
         ...
 
     async def inject(self, target: Target, rng: random.Random) -> str:
-        """Inject the fault with victims chosen by `rng`.
+        """Inject the fault with victims chosen by `rng`. Return a description, for example "SIGKILL to broker 2, leader
+        of t/0".
 
-        Return a description, for example "SIGKILL to broker 2, leader of t/0".
+        The run may cancel the call. A TidelogError, OSError or SubprocessError makes the step void.
         """
         ...
 
@@ -280,13 +314,16 @@ class Fault(Protocol):
         ...
 
     def bit(self, evidence: Evidence) -> str | None:
-        """Return how the cluster noticed the fault (for example "leader epoch 3 → 4 of t/0"), or None if it did not."""
+        """Return how the cluster noticed the fault (for example "leader epoch 3 → 4 of t/0"), or None if it did not.
+
+        The run calls this after the healing, and again with shorter evidence to find the first time of the effect.
+        """
         ...
 
     def broken(self, evidence: Evidence) -> str | None:
         """Return which bound of the row was exceeded (for example "broker 2 took 12.3 s to stop"), or None.
 
-        The bounds of availability are checked elsewhere.
+        The run calls this after the healing. The bounds of availability are checked elsewhere.
         """
         ...
 

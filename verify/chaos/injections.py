@@ -31,17 +31,20 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """One step. Times are monotonic nanoseconds, or None if the step ended earlier.
+    """One step. Times are monotonic nanoseconds, or None if the step did not get so far.
 
-    what             the victims and the action
+    name             the fault's description; empty if no fault is implemented for the row
+    what             the victims and the action; empty if the fault was not injected
     why              how the cluster noticed the fault, or why the step is void or skipped
-    t_bit            when the cluster was first seen to notice the fault
-    t_whole          when all replicas of every partition were in sync again
+    t_inject         when the injection began
+    t_bit            when the cluster was first seen to notice the fault; None: never
+    t_heal           when the healing ended
+    t_whole          when all replicas of every partition were in sync again; None: not in time
     acknowledged     the number of records acknowledged from the injection to the healing
     longest_gap_ms   the longest time without an acknowledged produce request on a partition, until all replicas were in
                      sync
-    most_gap_ms      the permitted unavailability; None: as long as the fault lasts
-    leaves_majority  whether operations had to succeed during the fault
+    most_gap_ms      the permitted unavailability, longer if an administrator moves leaders; None: unlimited
+    leaves_majority  whether operations had to succeed during the fault, unless `was_cut_short`
     was_cut_short    the fault did not last for its time, because the injection failed or the run was asked to stop
     broke            the bound of the row, other than availability, that was exceeded; empty: none
     """
@@ -64,7 +67,11 @@ class Injection:
 
 
 class FaultsFile:
-    """The file of injections. Each injection is appended when it has ended."""
+    """The file of injections, DIR/faults.jsonl, which `add` appends to. The caller adds each injection when it has
+    ended.
+
+    `injections` has those that were added through this object.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FAULTS_FILE
@@ -77,7 +84,10 @@ class FaultsFile:
 
 
 def read_faults(directory: Path) -> list[Injection]:
-    """Return the injections in the file, or an empty list if there is none. Raise HistoryError for an invalid line."""
+    """Return the injections of DIR/faults.jsonl in order, or an empty list if the file is missing or empty.
+
+    A last line without a line end is ignored. Raise HistoryError for an invalid line, and OSError if the read fails.
+    """
     path = directory / FAULTS_FILE
     if not path.exists() or not path.stat().st_size:
         return []
@@ -89,7 +99,7 @@ def read_faults(directory: Path) -> list[Injection]:
 
 
 def row_name(value: object) -> str:
-    """Return `value` as the name of a row. Raise ValueError for anything else."""
+    """Return `value` as the name of a row. Raise ValueError if the text after its first character is not an integer."""
     row_number(str(value))
     return str(value)
 

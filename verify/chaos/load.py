@@ -30,7 +30,8 @@ class LoadTopic:
     share     the share of all records, relative to the shares of the other topics
     keys      the number of distinct keys, which determine the partition; 0: records have no key and an explicit
               partition
-    configs   the topic configs, in addition to those that `new_topic` sets
+    times     the kind of the records' timestamps
+    configs   the topic configs, in addition to those that `new_topic` sets; the values here take precedence
     """
 
     name: str
@@ -49,7 +50,11 @@ class LoadTopic:
         return "compact" in self.configs.get("cleanup.policy", "")
 
     def new_topic(self, replicas: int) -> NewTopic:
-        """Return the topic as it is created. acks=all needs all replicas but one."""
+        """Return the topic for a CreateTopics request with `replicas` replicas per partition.
+
+        min.insync.replicas is one less, but at least 1. Records are kept without a time limit, in segments of 1 MiB,
+        unless `configs` says otherwise.
+        """
         # Segments are small, so that there are closed segments to damage (F47).
         size = {"segment.bytes": str(1 << 20)}
         configs = {"min.insync.replicas": str(max(1, replicas - 1)), "retention.ms": "-1", **size, **self.configs}
@@ -74,19 +79,21 @@ TOPICS = (
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The complete load. Each process runs one client of each kind, in addition to the clients that are counted here.
+    """The complete load. Each process also runs one reader of each kind and one client that looks up offsets. Process 0
+    runs the administrator. Without a topic, rate, process or producer, the constructor raises ValueError.
 
     rate                    records per second of all producers together
     processes               the number of client processes, each of which may be killed
     producers               idempotent producers with acks=all per process, besides one that is not idempotent
     unsafe_share            percent of the rate for the producers that are not idempotent, in turn with acks=1, all and
-                            0
+                            0 by process; 0: no such producers
     groups                  assignment strategies, each with one group; each process runs one member of each group
     group_prefix            the prefix of the names of all groups
     committers              the number of groups per process without members, whose offsets are only committed and read
     election_interval_ms    the interval of preferred elections of all partitions; 0: none
     reassignment_interval_ms  the interval of reassignments of one partition; 0: none
     delivery_timeout_ms     the time limit of a record and of every other operation, including retries
+    value_bytes             the least and greatest size of most values; one in fifty values is larger
     """
 
     topics: tuple[LoadTopic, ...] = TOPICS
@@ -117,7 +124,7 @@ class Load:
 
     @property
     def member_groups(self) -> Mapping[str, str]:
-        """Return the names of the groups with members, by strategy."""
+        """Return the name of each group with members, by assignment strategy."""
         return {strategy: self.group_prefix + strategy for strategy in self.groups}
 
     def registers(self, process: int) -> list[str]:
@@ -125,7 +132,9 @@ class Load:
         return [f"{self.group_prefix}registers-{process}-{number}" for number in range(self.committers)]
 
     def named_apart(self, prefix: str) -> Load:
-        """Return the same load with unique names, for a cluster that others use too."""
+        """Return the same load with `prefix` before each topic's name and as the prefix of all groups, for a cluster
+        that others use too.
+        """
         topics = tuple(dataclasses.replace(topic, name=prefix + topic.name) for topic in self.topics)
         return dataclasses.replace(self, topics=topics, group_prefix=prefix)
 
@@ -136,7 +145,9 @@ class Part:
 
     directory   the directory of the run
     process     the number of the process, from 0
-    life        how often the process was restarted; names stay, producers' ids and committed offsets continue
+    life        how often the process was restarted; clients keep their names, but record ids and committed values
+                differ in each life
+    seed        the seed of the run, from which clients derive their random choices together with process and life
     """
 
     load: Load

@@ -1,8 +1,8 @@
 """Build record values that reveal changes, cuts and wrong places: an id, filler derived from the id, and a CRC.
 
 bytes 0–7       the id, big-endian: producer << 40 | sequence
-bytes 8 … −5    eight bytes derived from the id, repeated
-last four       CRC-32 of all bytes before (not the CRC-32C of the batch)
+bytes 8 … −5    eight bytes derived from the id, repeated and cut to the size
+last four       CRC-32 of all bytes before, big-endian (not the CRC-32C of the batch)
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _WORD = (1 << 64) - 1
 
 
 def make_id(producer: int, sequence: int) -> int:
-    """Return the id, which fits into 63 bits. Raise ValueError outside of [0, 2^23) and [0, 2^40)."""
+    """Return the id of a record, which fits into 63 bits. Raise ValueError for a producer outside of [0, 2^23) or a
+    sequence outside of [0, 2^40).
+    """
     if not (0 <= producer < _PRODUCERS and 0 <= sequence < 1 << SEQUENCE_BITS):
         raise ValueError(f"producer {producer}, sequence {sequence}: no such id")
     return producer << SEQUENCE_BITS | sequence
@@ -45,7 +47,7 @@ def payload(record_id: int, size_bytes: int) -> bytes:
 
 
 def id_of(value: bytes | memoryview | None) -> int | None:
-    """Return the id in a value, or None if the value is damaged or has no id."""
+    """Return the id in a value, or None if the value is None, too short, or fails the check of its CRC or filler."""
     if value is None or len(value) < SMALLEST_BYTES:
         return None
     body, crc = bytes(value[:-4]), int.from_bytes(value[-4:], "big")
@@ -56,7 +58,7 @@ def id_of(value: bytes | memoryview | None) -> int | None:
 
 
 def read_id(value: bytes | memoryview | None) -> int:
-    """Return the id as a history stores it: DAMAGED if the value has none."""
+    """Return the id of a value as a history stores it: DAMAGED if `id_of` finds none."""
     found = id_of(value)
     return DAMAGED if found is None else found
 

@@ -1,4 +1,4 @@
-"""Perform a chaos run from the first process to the verdict."""
+"""Perform a chaos run, from the start of the first process to the verdict and the report."""
 
 from __future__ import annotations
 
@@ -50,10 +50,11 @@ class Request:
     """The parameters of a run.
 
     rows       all or some rows of the scenario, in the catalogue's order
-    seconds    the time in which new faults begin; each requested row is begun once, even if that takes longer
+    seconds    the time in which new steps begin. After it, steps begin only until each row has had one. A stop, or a
+               cluster that does not recover from a fault, ends the steps earlier.
     servers    the addresses of a running cluster of this machine; None: the run starts a cluster of `brokers` brokers
-    data_dir   the data directory of that cluster if `tidelog up` started it; None: the cluster runs in containers
-    results    the directory for histories and report; None: a directory inside the run's own
+    data_dir   the data directory of that running cluster if `tidelog up` started it; None: it runs in containers
+    results    the directory for histories and report, created if needed; None: `results` in the run's own directory
     """
 
     scenario: Scenario
@@ -71,8 +72,11 @@ class Request:
 class Result:
     """The result of a run.
 
+    rows       the counts of each requested row, in the catalogue's order
     verdict    None: the histories could not be checked
-    troubles   the failures of the run itself
+    troubles   the failures of the run itself, one text each
+    results    the directory of histories and verdict
+    report     the path of report.html; None: this call has not written one
     """
 
     rows: Sequence[RowCount]
@@ -83,24 +87,26 @@ class Result:
 
     @property
     def status(self) -> int:
-        """Return the exit status; see `verify.chaos.results.verdict`."""
+        """Return the exit status: 0 if all was proved, 1 if an invariant was violated, 3 if something was not proved."""
         return exit_status(self.rows, self.verdict, self.troubles)
 
     @property
     def shortcomings(self) -> list[str]:
-        """Return the reasons why the run has not proved what was requested."""
+        """Return the reasons why the run has not proved what was requested. Violations are not among them. Empty: none."""
         return shortcomings(self.rows, self.verdict, self.troubles)
 
     @property
     def must_be_kept(self) -> bool:
-        """Return whether the run's directory must be kept, because it contains the evidence of a violation."""
+        """Return whether an invariant was violated, because the run's directory must then be kept as evidence."""
         return self.status == BROKEN
 
 
 async def run(request: Request, place: WorkDirectory, reporter: Reporter, stop: asyncio.Event) -> Result:
-    """Run chaos and return the result. If `stop` is set, the run ends early but with a verdict.
+    """Start or find the cluster, run load and faults, check the histories, and return the result.
 
-    Raise TidelogError if the cluster cannot be started or reached.
+    A cluster of the run's own is stopped at the end. On a cluster that others use, topics and groups get names of their
+    own and are removed at the end. If `stop` is set, the current fault is healed, no other follows, and the verdict
+    covers the histories until then. Raise TidelogError if the cluster cannot be started or reached.
     """
     results = request.results or place.path / RESULTS
     results.mkdir(parents=True, exist_ok=True)
@@ -129,7 +135,10 @@ async def run(request: Request, place: WorkDirectory, reporter: Reporter, stop: 
 
 @asynccontextmanager
 async def running(target: Cluster, results: Path) -> AsyncIterator[None]:
-    """Enter the target. If that fails, empty the directory of the results, so that the next run can use it."""
+    """Enter the target, and leave it when the context ends.
+
+    If entering fails, remove all directories in `results`, so that the next run can use it, and raise the error.
+    """
     async with AsyncExitStack() as ends:
         try:
             await ends.enter_async_context(target)
@@ -155,14 +164,18 @@ def _target(request: Request, place: WorkDirectory, results: Path) -> Cluster:
 
 
 def needs_of(rows: Sequence[str]) -> set[Need]:
-    """Return all needs of the faults of these rows."""
+    """Return all needs of all fault kinds of these rows. A row without an implemented fault has none."""
     catalogue = faults.catalogue()
     return {need for row in rows for kind in catalogue.get(row, ()) for need in kind().needs}
 
 
 @dataclass(slots=True)
 class _ChaosRun:
-    """A running cluster, the faults that the run injects into it, and the results written to `results`."""
+    """One run on a target that has been entered. Failures of the run itself are added to `troubles`.
+
+    The caller calls the methods in this order: `run_load_and_faults`, `read_final_logs`, `clear` if the cluster is not
+    the run's own, and `judge`.
+    """
 
     request: Request
     target: Cluster
@@ -178,7 +191,11 @@ class _ChaosRun:
         self.faults = FaultsFile(self.results)
 
     async def run_load_and_faults(self) -> None:
-        """Run the load and the faults, and wait at the end until the cluster is quiescent."""
+        """Create the topics, start the clients, inject the faults, stop the clients, and wait until replicas have all
+        records.
+
+        The brokers' resources are counted before, during and after the load.
+        """
         request, target = self.request, self.target
         await self._prepare()
         timing = Timing(target.session_timeout_ms, target.replica_lag_time_max_ms)
@@ -229,7 +246,10 @@ class _ChaosRun:
             counts.close()
 
     async def _prepare(self) -> None:
-        """Create the topics, and __consumer_offsets by a first request for offsets."""
+        """Create the load's topics, and __consumer_offsets by a first request for offsets.
+
+        If the cluster is not the run's own, first record the removal of topics and groups in the undo log.
+        """
         target, load = self.target, self.request.load
         if not target.is_ours:
             self.cleared = target.undo.to_run(*cleanup.command(target.bootstrap_servers, load.group_prefix))
@@ -243,17 +263,20 @@ class _ChaosRun:
             await admin.elect_leaders(ElectionType.PREFERRED, timeout_ms=_ASK_MS)
 
     async def _until_busy(self, runner: FaultRunner) -> None:
-        """Wait for the load, because brokers' resources under load are counted then."""
+        """Wait until `LEAST_RATE` records per second are acknowledged, at most 30 s, or until the run is asked to stop.
+
+        The wait is needed because brokers' resources under load are counted next.
+        """
         deadline = time.monotonic() + _BUSY_S
         while not self.stop.is_set() and time.monotonic() < deadline and (rate := await runner.rate()) < LEAST_RATE:
             self.reporter.status(f"waiting for load: {rate} records/s")
             await asyncio.sleep(_WATCH_EVERY_S)
 
     def _report_left_out(self, left_out: int, worked_s: float) -> None:
-        """Report the records that clients did not send in this time.
+        """Report `left_out` records that clients did not send in `worked_s` seconds: a trouble if more than half of the
+        load.
 
-        A small difference is no shortcoming, because a fault is injected only under sufficient load, and is void
-        otherwise.
+        A smaller number is only a line, because a fault is injected only under sufficient load, and is void otherwise.
         """
         if not left_out:
             return
@@ -267,7 +290,9 @@ class _ChaosRun:
             self.reporter.line(message)
 
     async def _quiesce(self, runner: FaultRunner) -> None:
-        """Wait until every replica is in sync and has all records."""
+        """Wait until all brokers are registered, every replica is in sync and has all records. After 60 s add a
+        trouble.
+        """
         self.reporter.status("waiting until all replicas have all records")
         deadline = time.monotonic() + MOST_HEALING_S
         async with Admin(self.target.bootstrap_servers, client_id="chaos") as admin:
@@ -288,7 +313,12 @@ class _ChaosRun:
         )
 
     async def read_final_logs(self) -> None:
-        """Write the final logs. Logs that cannot be read are missing in the results, and the checker reports that."""
+        """Write all records from the leaders, then stop a cluster of the run's own, and write all records of the
+        brokers' files.
+
+        If the target lacks `Need.FILES`, only the leaders' records are written, and a trouble says so. A TidelogError
+        or OSError becomes a trouble, and the logs that were not read are missing in the results.
+        """
         target = self.target
         self.reporter.status("reading all records from the leaders")
         try:
@@ -305,7 +335,12 @@ class _ChaosRun:
             self.troubles.append(f"the final logs are unknown: {error}")
 
     async def clear(self) -> None:
-        """Remove the run's topics and groups from a cluster that others use, and copy its brokers' histories."""
+        """Replace the links to the brokers' histories by copies, and delete the topics and groups with the run's
+        prefix.
+
+        A failure of either becomes a trouble and is not raised. If the deletion fails, its entry in the undo log stays
+        open.
+        """
         prefix = self.request.load.group_prefix
         try:
             foreign_histories.take(self.results)
@@ -319,7 +354,11 @@ class _ChaosRun:
             self.cleared()
 
     def judge(self) -> Result:
-        """Return the verdict, from files alone. If one of them is damaged, the verdict or the report is missing."""
+        """Write run.json, check the histories, write the verdict and the report, and return the result. The call
+        blocks.
+
+        After a HistoryError or OSError, which becomes a trouble, the verdict or the report is None.
+        """
         verdict, report = None, None
         self.reporter.status("checking the histories")
         try:
@@ -335,8 +374,8 @@ class _ChaosRun:
 
 
 def _write_about(results: Path, request: Request, troubles: Sequence[str]) -> None:
-    """Write the description of the run for the report and for a later check: the requested rows and the run's
-    troubles.
+    """Write run.json, which the report and a later check read: scenario, seed, seconds, the requested rows and the
+    troubles. An existing file is replaced.
     """
     values = {"scenario": request.scenario.name, "seed": request.seed, "seconds": request.seconds}
     text = json.dumps(values | {"rows": list(request.rows), "troubles": list(troubles)}, ensure_ascii=False)

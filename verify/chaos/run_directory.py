@@ -29,7 +29,10 @@ _END_MS = 20_000
 
 
 class WorkDirectory:
-    """A directory that this process owns until `close`. The constructor raises LocalError if it cannot be written."""
+    """A new directory TIDELOG_HOME/chaos/TIME-PID, which this process keeps locked until `close`.
+
+    The constructor creates the directory, and raises LocalError if it cannot be written.
+    """
 
     def __init__(self, home: Path) -> None:
         name = time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"
@@ -38,11 +41,15 @@ class WorkDirectory:
         self.undo = UndoFile(self.path)
 
     def keep(self) -> None:
-        """Make the directory stay after `close`."""
+        """Make `close` keep the directory."""
         (self.path / _KEPT).touch()
 
     def close(self) -> list[str]:
-        """Undo the remaining changes, and return the failures. The directory stays if there are failures."""
+        """Undo the changes that are still open, remove the directory, release the lock, and return the failures, one
+        line each.
+
+        The directory stays if there are failures or `keep` was called.
+        """
         failures = self.undo.perform()
         if not (failures or (self.path / _KEPT).exists()):
             shutil.rmtree(self.path, ignore_errors=True)
@@ -53,7 +60,11 @@ class WorkDirectory:
 
 
 def clean_up(home: Path, report: Callable[[str], None]) -> None:
-    """End processes of this user's killed runs, and undo the changes of these runs."""
+    """Kill the clusters of runs whose process has ended without cleaning up, undo the changes of these runs, and remove
+    their directories.
+
+    Directories with a `kept` file stay. Active runs are left alone. Each run and each failure is reported as a line.
+    """
     for path in sorted((home / "chaos").glob("*")):
         lock = _try_lock(path)
         if lock is None:
@@ -74,9 +85,10 @@ def clean_up(home: Path, report: Callable[[str], None]) -> None:
 
 
 def _kill_cluster(data_dir: Path) -> bool:
-    """Kill the processes of the cluster, and return whether any was running.
+    """Send SIGKILL to the running processes of the cluster, wait for their ends, and return whether any was running.
 
-    SIGKILL also ends a stopped process. The data of the cluster is not needed any more.
+    SIGKILL also ends a stopped process. The data of the cluster is not needed any more. An unreadable state counts as
+    no process.
     """
     try:
         state = load_state(data_dir)

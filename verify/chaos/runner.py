@@ -37,7 +37,7 @@ class Reporter:
     """A receiver of progress messages. This base class discards them."""
 
     def status(self, text: str) -> None:
-        """Report the current activity, many times a second."""
+        """Report the current activity, many times a second. The text replaces the one before."""
 
     def line(self, text: str) -> None:
         """Report a message that stays visible."""
@@ -45,10 +45,11 @@ class Reporter:
 
 @dataclass(slots=True)
 class FaultRunner:
-    """The execution of a schedule. If `stop` is set, the execution ends as soon as no fault is active.
+    """The execution of a schedule. If `stop` is set, the current fault is healed and the execution ends.
 
+    faults     gets each step's outcome
     replicas   the number of replicas of each partition under load
-    read       reads the new events of clients and brokers
+    read       passes the new events of clients and brokers to `activity`
     spread     elects preferred leaders, so that a fault that hits one leader leaves others, even after earlier faults
                moved some
     moved_ms   the additional unavailability, besides its duration, that a fault may cause while an administrator moves
@@ -69,7 +70,12 @@ class FaultRunner:
     now_ns: Callable[[], int] = time.monotonic_ns
 
     async def run(self, steps: Iterator[Step], rows: Sequence[str], seconds: float) -> None:
-        """Inject faults until the time has passed. Each row is begun at least once."""
+        """Run the steps until `seconds` have passed and each of `rows` has had one, except rows that cannot be injected
+        here.
+
+        Those rows are recorded as skipped at the begin. The call returns early if the run is asked to stop, if a fault
+        cannot be healed, or if the cluster does not recover within 60 s. A step that has begun is completed.
+        """
         possible = self._possible(rows)
         deadline = self._deadline(seconds)
         for step in steps if possible else ():
@@ -79,10 +85,10 @@ class FaultRunner:
                 return
 
     def _possible(self, rows: Sequence[str]) -> Catalogue:
-        """Return the fault kinds that can be injected here, by row.
+        """Return the fault kinds that can be injected here, by row. A row without any is missing.
 
         Each other kind is recorded as skipped with the reason, because a different kind of the same row does not prove
-        the same.
+        the same. A row without an implemented fault is recorded as skipped too.
         """
         possible = {}
         for row in rows:
@@ -97,12 +103,16 @@ class FaultRunner:
         return possible
 
     def _lacks(self, fault: Fault) -> str:
-        """Return the unmet needs of the fault as text, or an empty text."""
+        """Return the reasons why the target lacks needs of the fault, as text. Empty: the target provides all."""
         reasons = [why for need in fault.needs if (why := self.target.lacks(need)) is not None]
         return "; ".join(sorted(set(reasons)))
 
     async def _step(self, step: Step, fault: Fault) -> bool:
-        """Run one step. Return whether the cluster has recovered, so that the next step can begin."""
+        """Run one step: pause, elect preferred leaders, wait for load, inject and heal.
+
+        Return False if the fault was not healed or the cluster has not recovered, so that no step may follow. Without
+        enough load or a view of the cluster, the step is recorded as void and the result is True.
+        """
         await self._pause(step.pause_ms / 1000)
         with suppress(TidelogError):
             await self.spread()
@@ -113,8 +123,9 @@ class FaultRunner:
         return await self._inject(step, fault)
 
     async def _reason_not_to_inject(self) -> str | None:
-        """Return why no fault can be injected now: too little load, or no view of the cluster. Return None
-        otherwise.
+        """Wait up to 30 s for enough load, then up to 15 s for a view of the cluster. Return None if both exist.
+
+        Otherwise, or if the run is asked to stop meanwhile, return as text what is missing.
         """
         deadline = self._deadline(_RATE_S)
         while (rate := await self.rate()) < LEAST_RATE:
@@ -156,7 +167,9 @@ class FaultRunner:
         return not unhealed and whole is not None
 
     async def _until_stop(self, injecting: Awaitable[str]) -> str:
-        """Await the injection. Raise TimeoutError after the time limit, and LocalError if the run is asked to stop."""
+        """Return the result of the injection. Cancel it after 120 s or if the run is asked to stop, and raise
+        LocalError.
+        """
         work, stopping = asyncio.ensure_future(injecting), asyncio.ensure_future(self.stop.wait())
         try:
             await asyncio.wait({work, stopping}, timeout=_INJECT_S, return_when=asyncio.FIRST_COMPLETED)
@@ -169,7 +182,7 @@ class FaultRunner:
         raise LocalError("the run was stopped" if self.stop.is_set() else f"it took longer than {_INJECT_S:g} s")
 
     async def _last(self, fault: Fault, what: str, lasts_ms: int) -> None:
-        """Wait for the duration of the fault."""
+        """Wait for the duration of the fault, or until the run is asked to stop."""
         began, lasts_s = self.now_ns(), lasts_ms / 1000
         while (passed_s := (self.now_ns() - began) / _SECOND_NS) < lasts_s and not self.stop.is_set():
             rate = await self.rate()
@@ -177,9 +190,10 @@ class FaultRunner:
             await self._pause(min(_LOOK_EVERY_S, lasts_s - passed_s))
 
     async def _whole(self, fault: Fault) -> int | None:
-        """Return when all replicas were in sync, all brokers registered and clients served on each partition.
+        """Wait until the cluster `is_whole` and each partition in use has acknowledged a record since this call. Return
+        the time.
 
-        Return None if that took too long. The wait prevents that the next fault is blamed for effects of this one.
+        Return None after 60 s. The wait prevents that the next fault is blamed for effects of this one.
         """
         began = self.now_ns()
         while (passed_s := (self.now_ns() - began) / _SECOND_NS) < MOST_HEALING_S:
@@ -193,8 +207,9 @@ class FaultRunner:
         return None
 
     def is_whole(self, view: View) -> bool:
-        """Return whether every broker is registered, every partition has a leader and all of its replicas are in
-        sync.
+        """Return whether every broker is registered, every partition has a leader and all of its replicas are in sync.
+
+        If the view has no registrations, they are not checked.
         """
         registered = view.broker_epochs is None or set(self.target.broker_ids) <= view.broker_epochs.keys()
         return registered and all(
@@ -241,7 +256,7 @@ class FaultRunner:
         self.reporter.line(format_injection(injection))
 
     async def rate(self) -> int:
-        """Return the number of records acknowledged in the last second."""
+        """Read the new events, and return the number of records acknowledged in the last second."""
         await self.read()
         return self.activity.rate(self.now_ns())
 
@@ -256,7 +271,7 @@ class FaultRunner:
 
 
 def format_injection(injection: Injection) -> str:
-    """Return the description of an injection in one line."""
+    """Return the outcome, the reason, any exceeded bound and the duration of an injection in one line."""
     line = f"{injection.row:<4} {injection.outcome.value:<7} {injection.what or injection.name}: {injection.why}"
     if injection.broke:
         line += f"; BROKEN: {injection.broke}"
@@ -280,7 +295,7 @@ def _injection(fault: Fault, outcome: Outcome, why: str) -> Injection:
 
 
 def _first_bit(fault: Fault, evidence: Evidence) -> int:
-    """Return the time of the earliest view whose evidence suffices for `bit`."""
+    """Return the time of the earliest view up to which the evidence suffices for `bit`, else `evidence.whole`."""
     for place, view in enumerate(evidence.views[1:], 2):
         events = {broker: [event for event in known if event.t <= view.t] for broker, known in evidence.events.items()}
         if fault.bit(replace(evidence, views=evidence.views[:place], events=events, whole=view.t)) is not None:
@@ -289,7 +304,7 @@ def _first_bit(fault: Fault, evidence: Evidence) -> int:
 
 
 async def _heal(fault: Fault) -> str:
-    """Heal the fault. Return an empty text, or in one line the reason why the fault could not be healed."""
+    """Heal the fault within 120 s. Return an empty text, or in one line the reason why the fault could not be healed."""
     try:
         async with asyncio.timeout(_HEAL_S):
             await fault.heal()

@@ -1,4 +1,4 @@
-"""Check the results of a finished run again."""
+"""Check the histories of a finished run again."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from verify.checker.run_directory import RunDirectory
 
 
 def judge_again(directory: Path) -> Result:
-    """Return the result of a finished run. `directory` is the directory of its results or of the run.
+    """Check the files of a finished run again, write windows.jsonl and the verdict again, and return the result.
 
-    Raise HistoryError if a file is invalid, and OSError if a file cannot be read or the verdict cannot be written.
+    `directory` is the directory of the results or of the run. The result has the rows that were requested or injected,
+    and no report. Raise HistoryError if a file is invalid or there are no histories, and OSError if a file cannot be
+    read or written.
     """
     results = directory
     if not (results / history_files.DIRECTORY).exists() and (directory / RESULTS).is_dir():

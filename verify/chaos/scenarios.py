@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A named selection of faults. Empty `rows` mean all rows. `seconds` is about how long one injection of each row
-    takes.
+    """A named selection of faults. Empty `rows` mean all rows.
+
+    `seconds` is about how long a run takes that injects each of the rows once. `about` is the help text.
     """
 
     name: str
@@ -50,7 +51,8 @@ SCENARIOS = {
 def rows_of(scenario: Scenario, known: Collection[str], only: Collection[str] = ()) -> tuple[str, ...]:
     """Return the rows of the scenario in the catalogue's order, including rows without an implemented fault.
 
-    If `only` is not empty, return only the rows in it. Raise ValueError if one of them is not a row of the scenario.
+    A scenario that names no rows has all `known` ones. If `only` is not empty, return only the rows in it. Raise
+    ValueError if one of them is not a row of the scenario.
     """
     rows = scenario.rows or tuple(sorted(known, key=row_number))
     if foreign := [row for row in only if row not in rows]:
@@ -59,5 +61,5 @@ def rows_of(scenario: Scenario, known: Collection[str], only: Collection[str] = 
 
 
 def row_number(row: str) -> int:
-    """Return the number of a row: 7 for "F7"."""
+    """Return the number of a row: 7 for "F7". Raise ValueError if no number follows the first character."""
     return int(row[1:])

@@ -1,4 +1,4 @@
-"""Order the faults of a run. The order depends on the seed alone."""
+"""Order the faults of a run. The order depends only on the seed, the rows and their numbers of fault kinds."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ _PAUSE_MS = (0, 1_500)
 class Step:
     """One injection.
 
+    number    the position in the schedule, from 0
     kind      the index among the fault kinds of the row
     span      the position of the duration in the fault's own range, from 0 to 1
+    pause_ms  the pause before the injection
     rng_seed  the seed of the fault's own random choices, such as its victims
     """
 
@@ -33,7 +35,8 @@ class Step:
 
 
 def schedule(seed: int, rows: Sequence[str], kinds: Mapping[str, int]) -> Iterator[Step]:
-    """Yield steps without end: each row once in random order, then all rows again in another order, and so on.
+    """Yield steps without end: each row once in random order, then all rows again in another order, and so on. Without
+    rows, yield nothing.
 
     `kinds` maps each row to its number of fault kinds; a row with none counts as one. The kinds of a row take turns,
     and the first kind depends on the seed, so that a few consecutive seeds cover all kinds. A row that cannot be

@@ -35,7 +35,9 @@ def replicas_of(brokers: int) -> int:
 
 
 async def create_topics(servers: str, load: Load, brokers: int, timeout_ms: int = 60_000) -> None:
-    """Create the load's topics. Existing topics stay unchanged."""
+    """Create the load's topics with min(3, `brokers`) replicas. Existing topics stay unchanged. Other errors are
+    raised.
+    """
     async with Admin(servers, client_id="workload") as admin:
         for topic in load.topics:
             with suppress(TopicAlreadyExistsError):
@@ -50,9 +52,12 @@ class _Child:
 
 
 class Workload:
-    """The client processes, from entering `async with` to its exit. A killed process is replaced by a new one.
+    """The client processes, from entering `async with` to its exit.
 
-    The histories are in the run's directory, and so is the output of the processes (`clients/NAME.LIFE.log`).
+    A process that ends is replaced by a new one. An end other than by SIGKILL is also a failure, and after five
+    failures no process is replaced. Entering writes the names of compacted topics for the checker, and raises
+    LocalError if a process cannot be started. The histories are in the run's directory, and so is the output of the
+    processes (`clients/clients-NUMBER.LIFE.log`).
     """
 
     def __init__(self, directory: Path, servers: str, load: Load, *, seed: int = 0) -> None:
@@ -62,7 +67,7 @@ class Workload:
         self._seed = seed
         self._children: list[_Child] = []
         self._watching: asyncio.Task[None] | None = None
-        #: One text for each process that ended without being killed, with the end of its output.
+        #: One text for each process that ended unexpectedly or not in time, with the end of its output.
         self.failures: list[str] = []
         #: How often a process was killed and replaced.
         self.replaced = 0
@@ -85,21 +90,24 @@ class Workload:
 
     @property
     def processes(self) -> Sequence[Process]:
-        """Return the current processes."""
+        """Return the current process of each number, which may have just ended. Empty before entering and after `stop`."""
         return [child.process for child in self._children]
 
     @property
     def left_out(self) -> int:
-        """Return the number of records that were not sent, because a client process had too little of this machine's
-        time.
+        """Return the number of records that all client processes so far have not sent, because they had too little of
+        this machine's time.
         """
         logs = (self._directory / DIRECTORY).glob("*.log")
         lines = [line.split() for log in logs for line in log.read_text(errors="replace").splitlines()]
         return sum(int(words[3]) for words in lines if words[1:3] == ["left", "out"])
 
     async def stop(self) -> None:
-        """Wait until every sent record has its outcome, and end the processes. A process that takes too long is killed
-        and counts as a failure.
+        """Continue paused processes, send SIGTERM to all, and wait until every sent record has its outcome and all have
+        ended.
+
+        A process that still runs 10 s after the delivery timeout is killed and counts as a failure, and so does another
+        exit status than 0 or SIGKILL.
         """
         if self._watching is not None:
             self._watching.cancel()
