@@ -84,10 +84,10 @@ class PartitionView:
 class View:
     """The state of the cluster in ZooKeeper at one time (`t`: monotonic nanoseconds, before the query).
 
-    partitions      the partitions under load that have a state in ZooKeeper
-    controller      the broker id; −1: no controller
+    partitions        the partitions under load that have a state in ZooKeeper
+    controller        the broker id; −1: no controller
     controller_epoch  −1: no controller was ever elected
-    broker_epochs   the czxid of each registered broker's registration; None if the run cannot connect to ZooKeeper
+    broker_epochs     the czxid of each registered broker's registration; None if the run cannot connect to ZooKeeper
     """
 
     t: int
@@ -264,13 +264,17 @@ class Target(Protocol):
         ...
 
     async def launch_broker(self, broker_id: int) -> Process:
-        """Start a broker without waiting for its registration, and return its process. The broker must not be running."""
+        """Start a broker without waiting for its registration, and return its process. The broker must
+        not be running.
+        """
         ...
 
     def zookeeper_process(self) -> Process: ...
 
     async def start_zookeeper(self) -> None:
-        """Start ZooKeeper unless it runs, and wait until it serves requests. Raise LocalError if that takes too long."""
+        """Start ZooKeeper unless it runs, and wait until it serves requests. Raise LocalError if that
+        takes too long.
+        """
         ...
 
     def client_processes(self) -> Sequence[Process]:

@@ -87,12 +87,16 @@ class Result:
 
     @property
     def status(self) -> int:
-        """Return the exit status: 0 if all was proved, 1 if an invariant was violated, 3 if something was not proved."""
+        """Return the exit status: 0 if all was proved, 1 if an invariant was violated, 3 if something
+        was not proved.
+        """
         return exit_status(self.rows, self.verdict, self.troubles)
 
     @property
     def shortcomings(self) -> list[str]:
-        """Return the reasons why the run has not proved what was requested. Violations are not among them. Empty: none."""
+        """Return the reasons why the run has not proved what was requested. Violations are not among
+        them. Empty: none.
+        """
         return shortcomings(self.rows, self.verdict, self.troubles)
 
     @property

@@ -304,7 +304,9 @@ def _first_bit(fault: Fault, evidence: Evidence) -> int:
 
 
 async def _heal(fault: Fault) -> str:
-    """Heal the fault within 120 s. Return an empty text, or in one line the reason why the fault could not be healed."""
+    """Heal the fault within 120 s. Return an empty text, or in one line the reason why the fault could
+    not be healed.
+    """
     try:
         async with asyncio.timeout(_HEAL_S):
             await fault.heal()

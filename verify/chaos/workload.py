@@ -90,7 +90,9 @@ class Workload:
 
     @property
     def processes(self) -> Sequence[Process]:
-        """Return the current process of each number, which may have just ended. Empty before entering and after `stop`."""
+        """Return the current process of each number, which may have just ended. Empty before entering
+        and after `stop`.
+        """
         return [child.process for child in self._children]
 
     @property

@@ -27,7 +27,11 @@ _LOOK_AT_PARENT_S = 1.0
 
 
 async def run(part: Part) -> None:
-    """Run the clients until SIGTERM. An unexpected error of one client ends all clients and is raised."""
+    """Run the clients of this part until SIGTERM or the end of the parent process, and until every sent record has an
+    outcome.
+
+    An unexpected error of one client cancels all clients and is raised in an ExceptionGroup.
+    """
     directory = Path(part.directory)
 
     def open_history(header: Client) -> HistoryWriter:
@@ -49,7 +53,10 @@ async def run(part: Part) -> None:
 
 
 async def _watch(context: ClientContext, producers: list[ProducingClient]) -> None:
-    """Print when the load falls behind its rate, and stop the clients when the parent process has ended."""
+    """Once a second, print how many records were newly left out because the load fell behind its rate.
+
+    If the parent process has ended, ask the clients to stop. Return when the clients are asked to stop.
+    """
     parent, reported = os.getppid(), 0
     while not context.stopping.is_set():
         await context.pause(_LOOK_AT_PARENT_S)

@@ -15,6 +15,8 @@ _TIMEOUT_MS = 5_000
 class Administrator:
     """The administrator. It elects preferred leaders and reassigns partitions, each in its own interval (0: never), and
     writes no history.
+
+    `elections` and `reassignments` count the requests that succeeded.
     """
 
     def __init__(
@@ -27,7 +29,11 @@ class Administrator:
         self._reassignment_interval_ms = reassignment_interval_ms
 
     async def run(self) -> None:
-        """Run until the clients are asked to stop."""
+        """Elect the preferred leaders of all partitions and reassign a random partition, at once and then in their
+        intervals.
+
+        Return when `context.stopping` is set. A request that fails is tried again in the next interval.
+        """
         context = self._context
         elect_at = reassign_at = context.clock.monotonic_ms()
         async with context.admin(self.name) as admin:
@@ -47,7 +53,9 @@ class Administrator:
                 await context.pause(0.2)
 
     async def _reassign(self, admin: Admin) -> None:
-        """Reassign a random partition to random brokers, with the same number of replicas."""
+        """Reassign a random partition to random brokers, with the same number of replicas. Do nothing if the broker
+        that answers does not know the partition yet, or if too few brokers run.
+        """
         context, tp = self._context, self._context.rng.choice(self._context.tps)
         brokers = sorted((await admin.describe_cluster(_TIMEOUT_MS)).brokers)
         (topic,) = await admin.describe_topics([tp.topic], _TIMEOUT_MS)

@@ -41,7 +41,7 @@ class History(Protocol):
 
 
 class AcknowledgedRecord(NamedTuple):
-    """The offset and timestamp of an acknowledged record."""
+    """The offset and timestamp (ms) of an acknowledged record."""
 
     offset: int
     timestamp: int
@@ -51,12 +51,15 @@ class AcknowledgedRecord(NamedTuple):
 class ClientContext:
     """The environment of all clients of a process; it belongs to the process's event loop.
 
+    servers         the bootstrap servers
+    topics          the topics that the clients use
     open_history    opens the history of a client
     timeout_ms      the time limit of each operation, including retries
     poll_ms         how long a poll waits for records
     fetch_wait_ms   how long a broker waits for records before it answers a consumer's fetch
     stopping        set when the clients are asked to stop
-    acknowledged    the last acknowledged records of each partition, from producers of this process
+    acknowledged    the last 512 acknowledged records of each partition, from the producers of this process with
+                    acks=all
     """
 
     servers: str
@@ -79,7 +82,9 @@ class ClientContext:
         return [tp for topic in self.topics for tp in topic.tps]
 
     def history(self, name: str, *, acks: int = -1, idempotent: bool = True) -> History:
-        """Open the history of the client of this name."""
+        """Open the history of the client of this name, beginning with a header, and return it. The caller closes it.
+        `acks` and `idempotent` describe a producer.
+        """
         return self.open_history(Client(name, acks, idempotent, self.timeout_ms, self.now_ns()))
 
     def producer(self, name: str, *, opener: Opener | None = None, **options: Any) -> Producer:
@@ -94,7 +99,11 @@ class ClientContext:
 
     @contextmanager
     def noticed(self, history: History, what: str, tps: Iterable[TopicPartition]) -> Iterator[None]:
-        """Write to the history if the operation in this context hangs, while it hangs."""
+        """Write an Overdue event for each of `tps` if the operation in this context still runs well after `timeout_ms`.
+
+        The operation, called `what` in the event, is not interrupted. The events are written once, while the operation
+        hangs.
+        """
         loop, t0 = asyncio.get_running_loop(), self.now_ns()
 
         def report() -> None:
@@ -114,7 +123,9 @@ class ClientContext:
                 timer.cancel()
 
     async def pause(self, least_s: float, most_s: float | None = None) -> None:
-        """Sleep for `least_s`, or a random time up to `most_s`, or until the clients are asked to stop."""
+        """Sleep for `least_s`, or with `most_s` for a random time between both. Return early if the clients are asked
+        to stop.
+        """
         seconds = least_s if most_s is None else self.rng.uniform(least_s, most_s)
         await self.stopping.wait(seconds)
 

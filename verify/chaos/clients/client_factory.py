@@ -26,7 +26,7 @@ _REGISTERS = 4
 
 
 class RunningClient(Protocol):
-    """A client that ends by itself once `ClientContext.stopping` is set."""
+    """A client whose `run` returns by itself some time after `ClientContext.stopping` is set."""
 
     @property
     def name(self) -> str: ...
@@ -35,7 +35,11 @@ class RunningClient(Protocol):
 
 
 def clients_of(context: ClientContext, load: Load, process: int = 0, life: int = 0) -> Iterator[RunningClient]:
-    """Yield the clients of this process after so many restarts. Raise ValueError if unique ids are exhausted."""
+    """Yield the clients of process number `process` in its start number `life`, both from 0. Each yielded client has
+    opened its history; the caller runs all of them.
+
+    Raise ValueError at the first `next` if the numbers are too high for unique record ids.
+    """
     if process >= _MOST_PROCESSES or life >= MOST_LIVES or load.producers >= MOST_PRODUCERS:
         raise ValueError(
             f"{process + 1} processes, {life + 1} lives, {load.producers} producers: unique record ids are exhausted"

@@ -47,11 +47,12 @@ _COMMITS_OF_A_LIFE = 1 << 32
 
 
 class Committer:
-    """A client that raises the offsets of one group without pause.
+    """A client that raises the offsets of one group again and again, with pauses of at most twice `pause_s`.
 
     With `by_request` it works like an old client: it finds the coordinator, commits, and finds the coordinator again
-    after each error. Each request is sent once, so that each refusal counts as what it is. Otherwise it uses a
-    consumer, which retries.
+    after an error that may mean another coordinator. Each request is sent once, so that each refusal counts as what it
+    is. Otherwise it uses a consumer, which retries. Values continue above those of earlier starts of the process
+    (`life`).
     """
 
     def __init__(
@@ -75,7 +76,10 @@ class Committer:
         self._history = context.history(name)
 
     async def run(self) -> None:
-        """Run until the clients are asked to stop."""
+        """Commit the next value for all partitions at once, record the outcome for each, and repeat.
+
+        When `context.stopping` is set, finish the current commit, close the history and return.
+        """
         try:
             await (self._commit_by_requests() if self._by_request else self._commit_by_client())
         finally:
@@ -121,7 +125,9 @@ class Committer:
                 await context.pause(0, 2 * self._pause_s)
 
     async def _commit_once(self, line: Line) -> TidelogError | None:
-        """Commit once, and return the first error, if any."""
+        """Commit the next value in one request and record the outcome of each partition. Return the first error, or
+        None if all partitions were committed.
+        """
         t0 = self._begin()
         entries = tuple(OffsetCommitPartition(*tp, self._value) for tp in self._tps)
         refusal: TidelogError | None = None
@@ -143,7 +149,7 @@ class Committer:
         return refusal
 
     def _begin(self) -> int:
-        """Choose the next value, and record that it is about to be committed."""
+        """Choose the next value, record for each partition that it is about to be committed, and return the time."""
         self._value += 1
         t0 = self._context.now_ns()
         for tp in self._tps:
@@ -162,8 +168,8 @@ class Committer:
 
 
 class CommittedReader:
-    """A client that reads the offsets of groups through a consumer of each group, and from each broker, coordinator or
-    not.
+    """A client that reads the offsets of groups: of each through a consumer, and of all from each broker, coordinator
+    or not.
     """
 
     def __init__(
@@ -183,7 +189,11 @@ class CommittedReader:
         self._history = context.history(name)
 
     async def run(self) -> None:
-        """Run until the clients are asked to stop."""
+        """Read committed offsets through all consumers and from all brokers at the same time, and record each answer or
+        error.
+
+        When `context.stopping` is set, finish the current requests, close consumers and history, and return.
+        """
         consumers = [
             self._context.consumer(self.name, group_id=group, enable_auto_commit=False) for group in self._groups
         ]
@@ -226,7 +236,10 @@ class CommittedReader:
             line.close()
 
     async def ask_once(self, line: Line, group: str) -> bool:
-        """Send one request to one broker. Return whether the broker answered."""
+        """Send one OffsetFetch request for a group to one broker, and record the answer or error for each partition.
+
+        Return whether the broker answered, also with an error.
+        """
         context, t0 = self._context, self._context.now_ns()
         wanted = tuple(DescribePartition(*tp) for tp in self._tps)
         try:

@@ -40,7 +40,9 @@ _NO_EPOCH = -1
 
 
 class DirectReader:
-    """A client that queries all brokers at the same time. Each fetch is a session in its history."""
+    """A client that queries all brokers at the same time, one request at a time to each. Each fetch is a session in its
+    history.
+    """
 
     def __init__(self, context: ClientContext, name: str, *, pause_s: float = 0.03) -> None:
         self.name = name
@@ -54,7 +56,10 @@ class DirectReader:
         self._ends: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
-        """Run until the clients are asked to stop."""
+        """Fetch from and list offsets at every broker, in random partitions, and record each answer or error.
+
+        When `context.stopping` is set, finish the current requests, close the history and return.
+        """
         try:
             await for_each_broker(self._context, self.name, self._ask_without_rest)
         finally:
@@ -74,7 +79,7 @@ class DirectReader:
             line.close()
 
     async def _fetch(self, line: Line, tp: TopicPartition) -> bool:
-        """Fetch once. Return whether the broker answered."""
+        """Fetch once, and record the records or the error. Return whether the broker answered, also with an error."""
         context, known = self._context, self._context.acknowledged.get(tp)
         offset = context.rng.choice(known).offset if known else 0
         if known and context.rng.random() < 0.5:  # at the end, where a follower could return too much
@@ -107,15 +112,19 @@ class DirectReader:
         return hasattr(error, "code")
 
     def _learn(self, tp: TopicPartition, records: Buffer) -> None:
-        """Learn epochs from records that a leader returned, because each leader of their epoch or a later one has these
-        records.
+        """Raise the partition's known leader epoch and the end of the records that have it or an earlier one.
+
+        Each leader of this epoch or a later one has these records, because a leader returned them.
         """
         for _, header in iter_headers(records):
             self._epochs[tp] = max(self._epochs.get(tp, _NO_EPOCH), header.partition_leader_epoch)
             self._ends[tp] = max(self._ends.get(tp, -1), header.last_offset + 1)
 
     async def _list(self, line: Line, tp: TopicPartition) -> bool:
-        """List an offset once. Return whether the broker answered."""
+        """List the latest or earliest offset or one by timestamp, once, and record the answer or the error.
+
+        Return whether the broker answered, also with an error.
+        """
         context, known = self._context, self._context.acknowledged.get(tp)
         which = context.rng.choice((LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, 0))
         target = context.rng.choice(known).timestamp if which == 0 and known else which

@@ -21,7 +21,9 @@ _ALL_AT_ONCE = 0.3
 
 
 class LookupClient:
-    """A client that sends one request at a time, from `run` to its end."""
+    """A client that sends one call at a time through a consumer: look-ups by time, and requests for first and last
+    offsets.
+    """
 
     def __init__(self, context: ClientContext, name: str, *, pause_s: float = 0.02) -> None:
         self.name = name
@@ -30,7 +32,11 @@ class LookupClient:
         self._history = context.history(name)
 
     async def run(self) -> None:
-        """Run until the clients are asked to stop."""
+        """Look up offsets of one random partition or of all, and record each answer or error, with pauses of at most
+        twice `pause_s`.
+
+        When `context.stopping` is set, finish the current call, close the history and return.
+        """
         context = self._context
         try:
             async with context.consumer(self.name) as consumer:
@@ -86,8 +92,8 @@ class LookupClient:
             self._history.write(ok(tp, offsets[tp], t0, t1))
 
     def _target(self, tp: TopicPartition) -> int:
-        """Return a timestamp in ms: of a record acknowledged just before, near such a record, near now, or far from all
-        records.
+        """Return a timestamp in ms, at least 0: of a record acknowledged just before, near that of an acknowledged
+        record, near now, or far from all records.
         """
         context, rng = self._context, self._context.rng
         known, now_ms, kind = context.acknowledged.get(tp), context.clock.now_ms(), rng.random()

@@ -30,7 +30,7 @@ _SESSION_TIMEOUT_MS = 6_000
 
 
 class MemberClient(ConsumerRebalanceListener):
-    """One member of one group, which commits what it has processed.
+    """One member of one group, which commits what it has processed. The group's strategy is `strategy`.
 
     Its commits never decrease, unless the log lost records, for example by an unclean election.
 
@@ -56,7 +56,11 @@ class MemberClient(ConsumerRebalanceListener):
         self._consumer: Consumer | None = None
 
     async def run(self) -> None:
-        """Run until the clients are asked to stop."""
+        """Join the group, subscribe to all topics, then poll, process and commit until `context.stopping` is set.
+
+        Records, commits, assignments and a partition's errors are recorded in the history. At the end this member
+        leaves the group and closes the history.
+        """
         context = self._context
         consumer = context.consumer(
             self.name,
@@ -85,7 +89,12 @@ class MemberClient(ConsumerRebalanceListener):
             self._history.close()
 
     async def _work(self, consumer: Consumer, polled: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
-        """Process records, then commit."""
+        """Record the polled records, wait for up to `longest_work_s` as if processing them, commit their next offsets,
+        and record the outcome.
+
+        After one in ten commits, read one of the committed offsets and record the answer too. A TidelogError is not
+        raised.
+        """
         context = self._context
         for tp, records in polled.items():
             self._sessions.read(tp, records)

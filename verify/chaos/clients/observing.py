@@ -19,8 +19,9 @@ T = TypeVar("T")
 
 
 def columns_of(records: Buffer, first: int) -> tuple[list[int], list[int], list[int]]:
-    """Return offsets, ids and timestamps of the records from offset `first` on. Raise CorruptMessageError for damaged
-    batches.
+    """Return the offsets, ids and timestamps of the records from offset `first` on, without control batches.
+
+    The id of a value without a valid one is DAMAGED. Raise CorruptMessageError for damaged batches.
     """
     offsets: list[int] = []
     ids: list[int] = []
@@ -37,7 +38,8 @@ def columns_of(records: Buffer, first: int) -> tuple[list[int], list[int], list[
 
 
 class Sessions:
-    """The sessions of one consumer, each of one partition. Session numbers are the client's own, from 0.
+    """The sessions of one reader, each of one partition, and their records in its history. Session numbers are the
+    client's own, from 0.
 
     moves   whether `auto_offset_reset` may move the consumer without raising an error
     """
@@ -53,33 +55,42 @@ class Sessions:
         self._polled = context.now_ns()
 
     def begin(self, tp: TopicPartition) -> None:
-        """Begin a session, after an assignment, a seek or a reset."""
+        """Begin a session of the partition with the next number, after an assignment, a seek or a reset. Nothing is
+        written yet.
+        """
         self._session[tp], self._next = self._next, self._next + 1
         self._position.pop(tp, None)
 
     def polling(self) -> None:
-        """Note that the next observation results from a call that begins now."""
+        """Take the current time as the begin of the call whose results are recorded next."""
         self._polled = self._now_ns()
 
     async def polled(self, poll: Awaitable[T]) -> T:
-        """Return the result of this poll, which begins now."""
+        """Await this poll, which begins now, and return its result. If the poll hangs, Overdue events are written."""
         self.polling()
         with self._context.noticed(self._history, "read", self._session):
             return await poll
 
     def position(self, tp: TopicPartition) -> int:
-        """Return the next offset of the session, or −1 if nothing was read yet."""
+        """Return the next offset of the partition's session, or −1 if nothing was read in it yet."""
         return self._position.get(tp, -1)
 
     def read(self, tp: TopicPartition, records: Sequence[ConsumerRecord]) -> None:
-        """Record the records of the partition that a poll returned."""
+        """Write the records of the partition that a poll returned, at least one, without a high watermark. Begin a
+        session if the partition has none.
+        """
         ids = [read_id(record.value) for record in records]
         offsets, ts = [record.offset for record in records], [record.timestamp for record in records]
         self._write(tp, -1, offsets, ids, ts)
         self._position[tp] = offsets[-1] + 1
 
     def read_batches(self, tp: TopicPartition, fetched: FetchedBatches) -> None:
-        """Record whole batches that a poll returned. If the consumer has moved by itself, a new session begins."""
+        """Write whole batches that a poll returned, with their high watermark. Raise CorruptMessageError for damaged
+        batches.
+
+        If the reader has `moves` and its consumer has moved by itself, an OffsetOutOfRangeError is written first, and a
+        new session begins.
+        """
         expected = self.position(tp)
         if self._moves and fetched.fetch_offset != expected >= 0:
             self.failed(tp, OffsetOutOfRangeError())
@@ -89,7 +100,7 @@ class Sessions:
         self._position[tp] = fetched.next_offset
 
     def failed(self, tp: TopicPartition, error: TidelogError) -> None:
-        """Record an error that a poll raised instead."""
+        """Write an error that a poll raised, with the partition's session and position."""
         if tp not in self._session:
             self.begin(tp)
         session, position = self._session[tp], self.position(tp)

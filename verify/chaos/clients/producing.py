@@ -41,11 +41,13 @@ class _Draft(NamedTuple):
 
 
 class ProducingClient:
-    """The producing client, from `run` to its end.
+    """The producing client. Creating it opens its history.
 
-    number     the number from which unique ids are derived, among all producers of a run
-    options    options of the producer, in addition to its timeouts
-    tick_s     the interval in which due records are sent
+    number       the number from which unique ids are derived, among all producers of a run
+    rate         records per second
+    value_bytes  the least and greatest size of most values; one in fifty has 4,000 bytes
+    options      options of the producer, in addition to its acks, idempotence and timeouts
+    tick_s       the interval in which due records are sent and outcomes written
     """
 
     def __init__(
@@ -85,7 +87,11 @@ class ProducingClient:
         self.pace: Pace | None = None
 
     async def run(self) -> None:
-        """Run until the clients are asked to stop and every sent record has an outcome."""
+        """Produce records at the rate, until `context.stopping` is set, and write the outcome of each to the history.
+
+        Then wait until every sent record has an outcome, for slightly longer than the time limit of a record, and close
+        the producer and the history.
+        """
         context = self._context
         producer = context.producer(self.name, opener=self._opener, **self._options)
         try:
@@ -122,7 +128,9 @@ class ProducingClient:
     # --- records to send --------------------------------------------------------------------------------
 
     def _drafts(self, count: int) -> list[_Draft]:
-        """Return the next records, all of one topic."""
+        """Return the next `count` records to send, all of one random topic. Records without a key
+        share one partition.
+        """
         context, rng = self._context, self._context.rng
         (topic,) = rng.choices(context.topics, self._shares)
         partition, now_ms = rng.randrange(topic.partitions), context.clock.now_ms()

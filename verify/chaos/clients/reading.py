@@ -28,7 +28,7 @@ _NOWHERE = 1 << 40
 
 
 class Reader(ABC):
-    """A reader with its own history, which ends with the reader.
+    """A reader with its own history, which its constructor opens and `run` closes.
 
     moves   whether its consumer may be moved by `auto_offset_reset`
     """
@@ -42,7 +42,7 @@ class Reader(ABC):
         self._sessions = Sessions(self._history, context, moves=self.moves)
 
     async def run(self) -> None:
-        """Run until the clients are asked to stop."""
+        """Read until `context.stopping` is set, recording records and errors, then close the history and return."""
         try:
             await self._read()
         finally:
@@ -50,10 +50,10 @@ class Reader(ABC):
 
     @abstractmethod
     async def _read(self) -> None:
-        """Read until the clients are asked to stop."""
+        """Read, and record records and errors. Return when `context.stopping` is set."""
 
     async def _stay(self, consumer: Consumer, tp: TopicPartition) -> None:
-        """Read some polls from the current position."""
+        """Poll four times from the consumer's current position in its only partition, and record the batches."""
         for _ in range(_POLLS_OF_A_VISIT):
             polled = await self._sessions.polled(consumer.poll_batches(self._context.poll_ms))
             for fetched in polled.values():
@@ -61,9 +61,10 @@ class Reader(ABC):
 
 
 class TailReader(Reader):
-    """A reader of everything; with `batches` it reads whole batches, which have the high watermark too.
+    """A reader of everything; with `batches` it records whole batches, which have the high watermark too.
 
-    The reader resets by itself: after an offset out of range it records the error and begins a new session.
+    After an offset out of range the reader seeks to the first offset, and after a log truncation to the divergent
+    offset if known. Each error of a partition is recorded, and each such seek begins a new session.
     """
 
     def __init__(self, context: ClientContext, name: str, *, batches: bool) -> None:
@@ -150,9 +151,10 @@ class RandomSeekReader(Reader):
 
 
 class ResetReader(Reader):
-    """A reader without a valid position, which its reset policy moves.
+    """A reader whose position is missing or does not exist, so that its reset policy moves it.
 
-    The new position is an answer about the first or last offset of a partition, like the answer to a request.
+    The new position is recorded as an answer about the first or last offset of the partition, like the answer to a
+    request.
     """
 
     moves = True
@@ -188,7 +190,10 @@ class ResetReader(Reader):
 
 
 def partition_of(error: TidelogError, tps: tuple[TopicPartition, ...] | list[TopicPartition]) -> TopicPartition | None:
-    """Return the partition of the error. An error of a consumer without such a field begins with the partition."""
+    """Return the partition that the error is about, or None if the error names none of `tps`.
+
+    The text of a consumer's error without a field for the partition begins with the partition.
+    """
     if isinstance(error, OffsetOutOfRangeError) and error.topic_partition is not None:
         return error.topic_partition
     text = str(error)

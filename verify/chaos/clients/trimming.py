@@ -11,7 +11,7 @@ from verify.checker.outcomes import error_name
 
 
 class Trimmer:
-    """A client that trims one partition at a time, `pause_s` apart on average, from `run` to its end."""
+    """A client that deletes records in one random partition at a time, `pause_s` apart on average."""
 
     def __init__(self, context: ClientContext, name: str, *, pause_s: float = 5.0) -> None:
         self.name = name
@@ -20,7 +20,10 @@ class Trimmer:
         self._history = context.history(name)
 
     async def run(self) -> None:
-        """Run until the clients are asked to stop."""
+        """Delete records up to random offsets, and record each call with its outcome.
+
+        When `context.stopping` is set, finish the current call, close the history and return.
+        """
         context = self._context
         try:
             async with context.consumer(self.name) as consumer, context.admin(self.name) as admin:

@@ -21,9 +21,10 @@ _MOST_EVENTS = 200_000
 
 
 class Activity:
-    """The recent activity of clients and brokers. The events of all histories must arrive roughly in order of time.
+    """The recent activity of clients and brokers, from the events that `take` gets. Events must arrive roughly in order
+    of time.
 
-    Times are monotonic nanoseconds.
+    Times are monotonic nanoseconds. Latencies, errors and brokers' events are kept up to a large number, the last ones.
     """
 
     def __init__(self, tps: Sequence[TopicPartition]) -> None:
@@ -37,7 +38,9 @@ class Activity:
         self._events: dict[int, deque[BrokerEvent]] = defaultdict(lambda: deque(maxlen=_MOST_EVENTS))
 
     def take(self, kind: str, name: str, event: Event) -> None:
-        """Add one line of the history `name`."""
+        """Add one event of the history `name`. `kind` is "client" or "broker"; a broker's history is
+        named by its id.
+        """
         if kind == "broker":
             self._events[int(name)].append(cast(BrokerEvent, event))
         elif isinstance(event, operations.ProduceInvoked):
@@ -66,15 +69,18 @@ class Activity:
                 self._latencies.append((t, t - begun))
 
     def rate(self, now: int) -> int:
-        """Return the number of records acknowledged in the last second."""
+        """Return the number of records acknowledged in the second before `now`, at a resolution of 50 ms."""
         return self.between(now - _SECOND_NS, now)
 
     def between(self, begin: int, end: int) -> int:
-        """Return the number of records acknowledged between two times, at a resolution of 50 ms."""
+        """Return the number of records of all partitions acknowledged between two times, at a resolution of 50 ms."""
         return sum(self._done[stretch] for stretch in range(begin // _STRETCH_NS, end // _STRETCH_NS))
 
     def longest_gap_ms(self, begin: int, end: int) -> Mapping[TopicPartition, float]:
-        """Return for each partition the longest time without an acknowledged produce request between two times."""
+        """Return for each partition the longest time without an acknowledged produce request between two times.
+
+        The times from `begin` to the first acknowledgement and from the last one to `end` count too.
+        """
         gaps = {}
         for tp, times in self._acknowledged.items():
             inside = [begin, *times[bisect_left(times, begin) : bisect_left(times, end)], end]
@@ -82,19 +88,21 @@ class Activity:
         return gaps
 
     def is_served(self, since: int) -> bool:
-        """Return whether every partition that a client produced to has acknowledged a record since then."""
+        """Return whether every partition that a client produced to has acknowledged a record at `since` or later."""
         return all(times[-1] >= since if times else tp not in self._asked for tp, times in self._acknowledged.items())
 
     def slowest_ms(self, begin: int, end: int) -> float:
-        """Return the longest latency of the produce requests that were acknowledged between two times."""
+        """Return the longest latency of the records that were acknowledged between two times; 0 if none were."""
         return max((took for t, took in self._latencies if begin <= t < end), default=0) / 1e6
 
     def errors(self, begin: int, end: int) -> Mapping[str, int]:
-        """Return the number of client errors between two times, by the error's name."""
+        """Return the number of client errors between two times, by the error's name. Each failed record and each other
+        failed operation counts.
+        """
         return Counter(name for t, name in self._errors if begin <= t < end)
 
     def broker_events(self, begin: int, end: int) -> Mapping[int, Sequence[BrokerEvent]]:
-        """Return the brokers' events between two times by broker id, without the events of single batches."""
+        """Return the brokers' events from `begin` until before `end`, by broker id."""
         return {
             broker: [event for event in events if begin <= event.t < end] for broker, events in self._events.items()
         }

@@ -26,8 +26,8 @@ _ASK_MS = 20_000
 async def read_final_logs(servers: str, tps: Sequence[TopicPartition], directory: Path) -> list[FinalLog]:
     """Read every record from log start to log end from the leaders, write the logs to DIR/final/read and return them.
 
-    Raise TimeoutError if the read takes too long, because the final state is unknown then. Errors of the consumer pass
-    through.
+    Raise TimeoutError after 120 s, because the final state is unknown then, and write nothing. Errors of the consumer
+    pass through.
     """
     async with Consumer(servers, client_id="final-read", auto_offset_reset="none") as consumer:
         try:
@@ -41,10 +41,10 @@ async def read_final_logs(servers: str, tps: Sequence[TopicPartition], directory
 
 
 async def copy_replica_logs(broker_id: int, log_dirs: Sequence[Path], topics: Iterable[str], directory: Path) -> None:
-    """Write the records of these topics in a broker's files to DIR/final/BROKER.
+    """Write the records of these topics in a broker's files to DIR/final/BROKER. The broker need not run.
 
-    Raise LocalError with the cause of a failure, and TimeoutError if the read takes too long. A separate process with
-    the installed `storage` reads the files, because this package knows only the protocol.
+    Raise LocalError with the cause of a failure, and TimeoutError if the read takes longer than 120 s. A separate
+    process with the installed `storage` reads the files, because this package knows only the protocol.
     """
     chosen = [part for topic in topics for part in ("--topic", topic)]
     command = ["-m", "verify.checker.export_logs", str(broker_id), str(directory), *map(str, log_dirs), *chosen]
@@ -70,9 +70,9 @@ async def copy_replica_logs(broker_id: int, log_dirs: Sequence[Path], topics: It
 
 
 async def read_leaders(consumer: Consumer, tps: Sequence[TopicPartition]) -> list[FinalLog]:
-    """Return each partition's log from its start to its current end. The consumer must have no other use.
+    """Return each partition's log from its start to its end at the time of the call, in the order of `tps`.
 
-    Errors of the consumer pass through.
+    The consumer must have no other use, and no client may produce meanwhile. Errors of the consumer pass through.
     """
     consumer.assign(tps)
     starts, ends = await consumer.beginning_offsets(tps, _ASK_MS), await consumer.end_offsets(tps, _ASK_MS)

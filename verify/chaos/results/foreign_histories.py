@@ -10,7 +10,9 @@ from tidelog.history.history_files import DIRECTORY, SUFFIX
 
 
 def follow(histories: Path, brokers: Iterable[int], results: Path) -> None:
-    """Link the histories into the results, so that they are read at their place."""
+    """Link these brokers' histories into DIR/histories of the results, so that they are read while the brokers write
+    them.
+    """
     directory = results / DIRECTORY
     directory.mkdir(parents=True, exist_ok=True)
     for broker in brokers:
@@ -19,7 +21,7 @@ def follow(histories: Path, brokers: Iterable[int], results: Path) -> None:
 
 
 def take(results: Path) -> None:
-    """Replace each link by a copy of the history as it is now. Raise OSError if a copy fails."""
+    """Replace each link in DIR/histories by a copy of the history as it is now. Raise OSError if a copy fails."""
     for link in (results / DIRECTORY).glob(f"*{SUFFIX}"):
         if link.is_symlink():
             copy = link.with_suffix(".copy")

@@ -17,7 +17,11 @@ _MS = 1_000_000
 
 
 def judge(results: Path, injections: Sequence[Injection]) -> Verdict:
-    """Return the verdict and write it to the directory. Raise HistoryError or OSError if a file cannot be read."""
+    """Write the windows of the injected faults to windows.jsonl, check the run's files, write verdict.json, and return
+    the verdict.
+
+    Raise HistoryError if a file is invalid or there are no histories, and OSError if a file cannot be read or written.
+    """
     write_windows(results, [window for injection in injections if (window := window_of(injection)) is not None])
     verdict = RunDirectory(results).check()
     (results / VERDICT).write_text(json.dumps(verdict.to_json(), ensure_ascii=False) + "\n", encoding="utf-8")
@@ -25,7 +29,10 @@ def judge(results: Path, injections: Sequence[Injection]) -> Verdict:
 
 
 def window_of(injection: Injection) -> Window | None:
-    """Return the window in which availability is checked, or None if the fault was never injected."""
+    """Return the window in which availability (I19) is checked, or None if the fault was never injected.
+
+    The required operations are 0 if the fault leaves no majority or was cut short.
+    """
     if injection.t_inject is None or injection.t_heal is None:
         return None
     most_healing_ns = round(MOST_HEALING_S * 1e9)

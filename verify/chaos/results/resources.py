@@ -35,11 +35,13 @@ _WHEN: Final = {_IDLE: "without clients", _BUSY: "under load"}
 
 
 class ResourceCounts:
-    """The resource counts. Each broker gets two histories, besides the history that the broker writes itself.
+    """The resource counts. Each broker gets two histories, ID-idle and ID-busy, besides the one that the broker writes
+    itself.
 
-    The process is counted even if the broker does not answer, for example because it has no file descriptor left.
+    The process is counted even if the broker does not answer, for example because it has no file descriptor left. A
+    count that is not taken is −1. A broker whose process has ended is not counted.
 
-    brokers   returns the running brokers
+    brokers   returns the brokers as of their last start
     """
 
     def __init__(self, results: Path, brokers: Callable[[], Sequence[BrokerState]]) -> None:
@@ -50,7 +52,7 @@ class ResourceCounts:
         self._writers: dict[str, HistoryWriter] = {}
 
     async def idle_before(self) -> None:
-        """Count before clients start."""
+        """Count and record open files and waiting operations before clients start."""
         found = [(broker, await _count(broker, "baseline")) for broker in self._brokers()]
         counts = as_of_controllers({broker.broker_id: counted for broker, counted in found if counted is not None})
         for broker, _ in found:
@@ -59,13 +61,17 @@ class ResourceCounts:
                 self._write(broker, _IDLE, replace(counted, rss=-1, threads=-1))
 
     async def busy(self, phase: Literal["baseline", "healed"]) -> None:
-        """Count while clients are at work."""
+        """Count and record memory and threads while clients are at work. `phase` is before or after the faults."""
         for broker in self._brokers():
             if (counted := await _count(broker, phase)) is not None:
                 self._write(broker, _BUSY, replace(counted, fds=-1, purgatory=-1))
 
     async def idle_after(self) -> None:
-        """Count after the clients have gone, and wait until resources that are released late are released too."""
+        """Count and record open files and waiting operations after the clients have gone.
+
+        Wait up to 10 s for all brokers together until no count is higher than before, because some resources are
+        released late.
+        """
         deadline = time.monotonic() + _LET_GO_S
         for broker in self._brokers():
             before = self._idle.get(broker.broker_id)
@@ -84,7 +90,9 @@ class ResourceCounts:
         self._writers[name].write(counted)
 
     def troubles(self) -> list[str]:
-        """Return the counts that are missing, so that no comparison is possible."""
+        """Return a text for each broker and condition without a count before or after the faults, because nothing can
+        be compared.
+        """
         return [
             f"the resources of broker {broker.broker_id} {condition} are not checked: {why}"
             for broker in self._brokers()
@@ -107,9 +115,9 @@ class ResourceCounts:
 
 
 def as_of_controllers(counts: Mapping[int, Resources]) -> dict[int, Resources]:
-    """Return the counts, each with the open files of the controller.
+    """Return the counts by broker id, each with the highest number of open files of all brokers.
 
-    Each broker may be the controller at the end, and the controller has a connection to every broker.
+    The controller has a connection to every broker, and each broker may be the controller at the end.
     """
     most = max((counted.fds for counted in counts.values()), default=-1)
     return {broker_id: replace(counted, fds=most) for broker_id, counted in counts.items()}
@@ -121,7 +129,7 @@ def _is_back(before: Resources, now: Resources) -> bool:
 
 
 async def _count(broker: BrokerState, phase: str) -> Resources | None:
-    """Return the counts, or None if the process has ended or cannot be inspected."""
+    """Return the counts for `phase`, or None if the process has ended or cannot be inspected."""
     with suppress(OSError):
         held, waiting = await asyncio.to_thread(lambda: (_of_process(broker.pid), _waiting(broker)))
         return Resources(time.monotonic_ns(), phase, *held, waiting)
@@ -129,10 +137,10 @@ async def _count(broker: BrokerState, phase: str) -> Resources | None:
 
 
 def _of_process(pid: int) -> tuple[int, int, int]:
-    """Return the number of open files, the number of threads, and the bytes of unshared memory of a process.
+    """Return the number of open files, the number of threads, and the bytes of unshared resident memory of a process.
 
-    The files of logs are not counted, because their number follows from the number of segments. Deleted files are
-    counted.
+    Files that still have a path are not counted, because the number of logs' files follows from the number of segments.
+    Sockets, pipes and deleted files are counted. Raise OSError if the process has ended.
     """
     process = Path("/proc", str(pid))
     open_files = 0
@@ -145,7 +153,7 @@ def _of_process(pid: int) -> tuple[int, int, int]:
 
 
 def _waiting(broker: BrokerState) -> int:
-    """Return the number of operations in the broker's purgatories, or −1 if the broker does not report it."""
+    """Return the number of operations in all of the broker's purgatories, or −1 if the broker does not report it."""
     if not broker.http_port:
         return -1
     try:

@@ -44,10 +44,12 @@ class HistoryTail:
         self._files: dict[str, _File] = {}
 
     def read(self) -> Iterator[TailedEvent]:
-        """Yield the events of each complete line since the last call.
+        """Yield the events of each complete line since the last call, at most 8 MiB per history. Header lines are not
+        yielded.
 
-        Broker events of single batches or requests and client results other than those of produce requests are skipped.
-        An invalid line is skipped as well, because the checker reads the complete files at the end and reports it.
+        Broker events of single batches or requests (append, hw, ack, processed) and successful client results other
+        than those of produce requests are skipped. An invalid line is skipped as well, because the checker reads the
+        complete files at the end and reports it.
         """
         for path in sorted(self._directory.glob(f"*{SUFFIX}")):
             file = self._files.setdefault(path.stem, _File(path))

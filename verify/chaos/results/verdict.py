@@ -15,7 +15,13 @@ KEPT, BROKEN, UNPROVED = 0, 1, 3
 
 @dataclass(frozen=True, slots=True)
 class RowCount:
-    """The counts of one row. `injected` is the number of injections that began, and each of them is `bit` or `void`."""
+    """The counts of one row.
+
+    name      the description of the row's first recorded step; empty: none
+    injected  the number of injections that began; each of them is `bit` or `void`
+    void      the number of steps that proved nothing, also of those that were not injected
+    skipped   the number of fault kinds that cannot be injected here
+    """
 
     row: str
     name: str
@@ -26,7 +32,9 @@ class RowCount:
 
 
 def count_rows(asked: Sequence[str], injections: Sequence[Injection]) -> list[RowCount]:
-    """Return the counts of each requested row in the catalogue's order, including rows that were not reached."""
+    """Return the counts of each requested row in the catalogue's order, including rows that were not reached, with
+    counts of 0.
+    """
     counts = []
     for row in sorted(asked, key=row_number):
         ours = [injection for injection in injections if injection.row == row]
@@ -45,8 +53,10 @@ def count_rows(asked: Sequence[str], injections: Sequence[Injection]) -> list[Ro
 
 
 def shortcomings(counts: Sequence[RowCount], verdict: Verdict | None, troubles: Sequence[str] = ()) -> list[str]:
-    """Return why the run has not proved what was requested. Violations are no shortcomings. `troubles` are its own
-    failures.
+    """Return why the run has not proved what was requested: `troubles` first, then void, skipped and missing rows, and
+    invariants or partitions without data.
+
+    Violations are no shortcomings. `troubles` are the failures of the run itself.
     """
     void = [count.row for count in counts if count.void]
     skipped = [_skipped(count) for count in counts if count.skipped]
@@ -74,7 +84,7 @@ def _skipped(count: RowCount) -> str:
 
 
 def exit_status(counts: Sequence[RowCount], verdict: Verdict | None, troubles: Sequence[str] = ()) -> int:
-    """Return BROKEN if there is any violation, else UNPROVED if there is any shortcoming, else KEPT."""
+    """Return BROKEN if the verdict has a violation, else UNPROVED if there is any shortcoming, else KEPT."""
     if verdict is not None and verdict.violated:
         return BROKEN
     return UNPROVED if shortcomings(counts, verdict, troubles) else KEPT

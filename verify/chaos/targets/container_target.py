@@ -37,7 +37,9 @@ _HERE: Final = (LOOPBACK, "localhost", "::1")
 class ContainerTarget:
     """The container cluster, an implementation of `verify.chaos.targets.process_target.Cluster`.
 
-    Entering the context finds the containers. They are left as they are at the end.
+    Entering the context finds the brokers' containers by their published ports. Entering raises LocalError if a broker
+    is not on this machine or no engine publishes its port, and TidelogError if no broker answers. Leaving the context
+    leaves the containers as they are.
     """
 
     is_ours: Final = False
@@ -95,7 +97,9 @@ class ContainerTarget:
 
     @property
     def brokers(self) -> tuple[BrokerState, ...]:
-        """Return the brokers as of their last start. Their ports for metrics are in the containers' network."""
+        """Return the brokers with their processes as of their last known start. Their ports for metrics are in the
+        containers' network.
+        """
         return tuple(_now(state, self._containers[state.broker_id]) for state in self._brokers)
 
     @property
@@ -125,7 +129,9 @@ class ContainerTarget:
         return DEFAULT_PLACEMENT
 
     async def view(self) -> View:
-        """Return the current view. Raise LocalError if ZooKeeper does not answer in time."""
+        """Return the current view. Raise LocalError before the context is entered, or if ZooKeeper does not answer in
+        time.
+        """
         if self._zookeeper_reader is None:
             raise LocalError("the run is over")
         return await self._zookeeper_reader.view(self.tps)
@@ -137,13 +143,18 @@ class ContainerTarget:
     broker_log = broker_dir
 
     def broker_process(self, broker_id: int) -> Process:
-        """Return the process of the last known start, which may have ended."""
+        """Return the process of the last known start. Raise LocalError if this process has ended or is not visible
+        here.
+        """
         if (process := self._containers[broker_id].process) is None:
             raise LocalError(f"broker {broker_id} is not running")
         return process
 
     async def start_broker(self, broker_id: int) -> None:
-        """Start a broker unless it runs, and wait until it is registered."""
+        """Start a broker's container unless it runs, and wait in both cases until the broker is registered.
+
+        Raise LocalError if that takes longer than 60 s or the engine fails.
+        """
         await self.launch_broker(broker_id)
         deadline = asyncio.get_running_loop().time() + _START_S
         while broker_id not in ((await self.view()).broker_epochs or {}):
@@ -152,7 +163,9 @@ class ContainerTarget:
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def launch_broker(self, broker_id: int) -> Process:
-        """Start a broker that is not running, without waiting for its registration."""
+        """Start a broker's container unless it runs, without waiting for the broker's registration, and return its
+        process.
+        """
         known = self._containers[broker_id]
         await asyncio.to_thread(self._engine.start, known.id)
         self._containers[broker_id] = await asyncio.to_thread(self._engine.container, known.id)
@@ -169,18 +182,22 @@ class ContainerTarget:
         self._client_processes = processes
 
     def client_processes(self) -> Sequence[Process]:
-        """Return the client processes that a fault may kill. The run replaces each killed process by a new one."""
+        """Return the client processes that a fault may kill, or none before `use_clients`. The run replaces each killed
+        process by a new one.
+        """
         return self._client_processes()
 
 
 def settings_of(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
-    """Return a broker's settings by the names of its settings file. The broker reports them by Kafka's names."""
+    """Return a broker's settings by their names in a settings file: Kafka's names with `_` in place of `.`. A setting
+    without a value is empty.
+    """
     return {name.replace(".", "_"): entry.value or "" for name, entry in entries.items()}
 
 
 def reachable(hosts: str, containers: Sequence[Container]) -> str:
-    """Translate ZooKeeper's host names in the containers' network to addresses for this machine: `zk-1:2181/x` →
-    `10.89.0.2:2181/x`.
+    """Return ZooKeeper's hosts with names of the containers' network replaced by addresses for this machine:
+    `zk-1:2181/x` → `10.89.0.2:2181/x`. Other names stay.
     """
     servers, slash, chroot = hosts.partition("/")
     addresses = {name: container.address for container in containers for name in container.names}

@@ -18,11 +18,11 @@ _ANSWER_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container that is running or has run.
+    """A container, as it was when the engine was asked.
 
-    pid         the process id of its first process on this machine; 0: the container is not running
-    names       the host names of the container in its networks
-    address     its address in one of these networks, reachable from this machine; empty: none
+    pid         the process id of the container's first process on this machine; 0: the container was not running
+    names       the container's own name, host name and service, and its aliases in its networks
+    address     the container's address in one of these networks, reachable from this machine; empty: none
     published   the ports of this machine that are forwarded to the container
     """
 
@@ -34,19 +34,23 @@ class Container:
 
     @property
     def process(self) -> Process | None:
-        """Return its first process, so that faults can send signals."""
+        """Return the container's first process, so that faults can send signals. None: no process of this pid runs here
+        now.
+        """
         birth = birth_of(self.pid) if self.pid else None
         return None if birth is None else Process(self.pid, birth)
 
 
 class Engine:
-    """One of `ENGINES`. Each call blocks for about a second, and raises LocalError if the engine fails."""
+    """One of `ENGINES`. Each call blocks, usually for about a second, and raises LocalError if the engine fails or does
+    not answer within 30 s.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def containers(self) -> list[Container]:
-        """Return all running containers."""
+        """Return the current state of all running containers."""
         found = self._ask("ps", "--quiet", "--no-trunc").split()
         return [self.container(each) for each in found]
 
@@ -55,7 +59,7 @@ class Engine:
         return of_inspection(json.loads(self._ask("inspect", "--type", "container", id))[0])
 
     def start(self, id: str) -> None:
-        """Start a container unless it runs."""
+        """Start a container unless it runs. The call does not wait for the container's program."""
         self._ask("start", id)
 
     def _ask(self, *command: str) -> str:
@@ -70,7 +74,7 @@ class Engine:
 
 
 def find_engine(ports: Collection[int]) -> tuple[Engine, dict[int, Container]]:
-    """Return the engine that publishes all these ports, and its container for each port.
+    """Return the engine whose running containers publish all these ports, and its container for each port.
 
     Raise LocalError with the reason if there is none.
     """
@@ -91,7 +95,9 @@ def find_engine(ports: Collection[int]) -> tuple[Engine, dict[int, Container]]:
 
 
 def of_inspection(fields: Mapping[str, Any]) -> Container:
-    """Parse the output of `inspect` for one container. Docker and podman agree in all fields that are needed."""
+    """Return the container that the output of `inspect` describes. Docker and podman agree in all fields that are
+    needed.
+    """
     settings = fields["NetworkSettings"]
     networks = (settings.get("Networks") or {}).values()
     labels = fields["Config"].get("Labels") or {}

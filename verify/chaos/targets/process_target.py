@@ -41,12 +41,14 @@ _SESSION_TIMEOUT_MS, _REPLICA_LAG_MS = 6_000, 30_000
 
 
 class Cluster(Target, Protocol):
-    """A target as a run uses it: found or started by `async with`, under the run's load."""
+    """A target as a run uses it: found or started by `async with`, under the run's load. The run sets `tps`."""
 
     tps: tuple[TopicPartition, ...]
 
     def use_clients(self, processes: Callable[[], Sequence[Process]]) -> None:
-        """Have `client_processes` return the processes that `processes` returns when it is called."""
+        """Set the function that `client_processes` calls for the current client processes. Before, `client_processes`
+        returns none. The run calls this once its clients have started.
+        """
         ...
 
     @property
@@ -59,11 +61,11 @@ class Cluster(Target, Protocol):
 
     @property
     def brokers(self) -> tuple[BrokerState, ...]:
-        """Return the brokers as of their last start."""
+        """Return the brokers with the pids of their last known starts."""
         ...
 
     async def stop(self) -> None:
-        """Shut down a cluster of the run's own. Its files stay until the end of the run."""
+        """Shut down a cluster of the run's own; do nothing to another one. Its files stay until the end of the run."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -74,10 +76,10 @@ class Cluster(Target, Protocol):
 
 
 class LocalTarget:
-    """A cluster of processes on this machine; an implementation of `Cluster`. `async with` starts and ends it.
+    """A cluster of processes on this machine; an implementation of `Cluster`.
 
-    A cluster of the run's own is stopped at the end, and its prerequisites are removed. A cluster that ran before
-    continues.
+    `async with` sets up the prerequisites and starts a cluster of the run's own; leaving stops it and removes them. A
+    cluster that ran before is only found, and continues.
     """
 
     def __init__(
@@ -90,7 +92,9 @@ class LocalTarget:
         brokers: int | None = None,
         prerequisites: Sequence[Prerequisite] = (),
     ) -> None:
-        """Create the target. `brokers` is the number of brokers to start, or None for a cluster that already runs."""
+        """Create the target; entering starts it. `brokers` is the number of brokers to start, or None for a cluster
+        that already runs.
+        """
         self.directory = directory
         self.histories = results / HISTORIES
         self.undo = undo
@@ -132,7 +136,9 @@ class LocalTarget:
         self._starting.shutdown(wait=False)
 
     async def _set_up_prerequisites(self, brokers: int) -> None:
-        """Set up the prerequisites. Remember why one cannot be provided, for the faults that need it."""
+        """Set up the prerequisites in order. Remember why one cannot be provided, because `lacks`
+        returns this reason.
+        """
         places: Mapping[str, Placement] = {
             name: DEFAULT_PLACEMENT for name in (ZOOKEEPER, *map(str, range(1, brokers + 1)))
         }
@@ -146,7 +152,7 @@ class LocalTarget:
         self._cluster.places.update(places)
 
     async def stop(self) -> None:
-        """Shut down a cluster of the run's own. Its files stay until the end of the run."""
+        """Shut down a cluster of the run's own; do nothing to another one. Its files stay until the end of the run."""
         if self.is_ours:
             await self._run(self._cluster.stop)
 
@@ -182,7 +188,7 @@ class LocalTarget:
 
     @property
     def brokers(self) -> tuple[BrokerState, ...]:
-        """Return the brokers as of their last start."""
+        """Return the brokers with the pids of their last known starts."""
         return self._state.brokers
 
     @property
@@ -210,15 +216,17 @@ class LocalTarget:
         return None
 
     def prerequisite(self, need: Need) -> Prerequisite:
-        """Return the prerequisite that was set up for a need that the target provides."""
+        """Return the prerequisite that was set up for a need. Raise KeyError if none was."""
         return self._prerequisites[need]
 
     def place(self, name: str) -> Placement:
-        """Return the placement of "zookeeper" or of a broker such as "1"."""
+        """Return the placement of "zookeeper" or of a broker such as "1"; the default one if no prerequisite changed
+        it.
+        """
         return self._cluster.places.get(name, DEFAULT_PLACEMENT)
 
     async def view(self) -> View:
-        """Return the current view. Raise LocalError if ZooKeeper does not answer in time."""
+        """Return the current view. Raise LocalError outside of the context, or if ZooKeeper does not answer in time."""
         if self._zookeeper_reader is None:
             raise LocalError("the run is over")
         return await self._zookeeper_reader.view(self.tps)
@@ -231,51 +239,69 @@ class LocalTarget:
         return self._cluster.log_file(broker_id)
 
     def broker_process(self, broker_id: int) -> Process:
-        """Return the process of the last start, which may have ended."""
+        """Return the process of the broker's last start, which may have ended. Raise LocalError if the broker was
+        stopped by another command.
+        """
         process = self._cluster.broker_process(broker_id)
         if process is None:
             raise LocalError(f"broker {broker_id} was stopped outside of this run")
         return process
 
     async def start_broker(self, broker_id: int) -> None:
-        """Start a broker unless it runs, and wait until it is registered."""
+        """Start a broker and wait until it is registered. Do nothing if its process runs, even if it is not registered
+        yet.
+
+        Raise LocalError if the broker ends or is not registered in time.
+        """
         if not self.broker_process(broker_id).running:
             await self._run(lambda: self._cluster.start_broker(broker_id))
 
     async def launch_broker(self, broker_id: int) -> Process:
-        """Start a broker that is not running, without waiting for its registration."""
+        """Start a broker without waiting for its registration, and return its process. The broker must
+        not be running.
+        """
         await self._run(lambda: self._cluster.launch_broker(broker_id))
         return self.broker_process(broker_id)
 
     def zookeeper_process(self) -> Process:
-        """Return the cluster's own ZooKeeper process. Raise LocalError if it has none."""
+        """Return the process of the cluster's own ZooKeeper, which may have ended. Raise LocalError if the cluster has
+        none.
+        """
         embedded = self._state.embedded
         if embedded is None or embedded.process is None:
             raise LocalError("the cluster has no ZooKeeper of its own")
         return embedded.process
 
     async def start_zookeeper(self) -> None:
-        """Start ZooKeeper unless it runs, and wait until it serves requests."""
+        """Start the cluster's own ZooKeeper unless it runs, and wait until it serves requests. Raise LocalError if that
+        takes too long.
+        """
         await self._run(self._cluster.start_zookeeper)
 
     def use_clients(self, processes: Callable[[], Sequence[Process]]) -> None:
         self._client_processes = processes
 
     def client_processes(self) -> Sequence[Process]:
-        """Return the client processes that a fault may kill. The run replaces each killed process by a new one."""
+        """Return the client processes that a fault may kill, or none before `use_clients`. The run replaces each killed
+        process by a new one.
+        """
         return self._client_processes()
 
 
 def own_cluster(
     directory: Path, results: Path, brokers: int, undo: UndoFile, prerequisites: Sequence[Prerequisite]
 ) -> LocalTarget:
-    """Return a new cluster in the run's directory, whose brokers record histories in the results."""
+    """Return a new cluster in the run's directory, whose brokers record histories in the results.
+    Entering starts it.
+    """
     cluster = LocalCluster(directory / CLUSTER, home=directory / "home", histories=results / HISTORIES)
     return LocalTarget(directory, results, undo, cluster, brokers=brokers, prerequisites=prerequisites)
 
 
 def running_cluster(directory: Path, results: Path, data_dir: Path, undo: UndoFile) -> LocalTarget:
-    """Return a running cluster that `tidelog up` started. Raise LocalError if a broker is not running."""
+    """Return a running cluster that `tidelog up` started in `data_dir`. Raise LocalError if there is none or a broker
+    is not running.
+    """
     cluster = LocalCluster(data_dir)
     if not all(broker.running for broker in cluster.known_state().brokers):
         raise LocalError(f"at least one broker of the cluster in {data_dir} is not running: start it with tidelog up")

@@ -23,11 +23,11 @@ _LOGGER.setLevel(logging.CRITICAL)
 
 
 def expire(hosts: str, registration: str) -> int:
-    """Expire the session that owns this ephemeral znode, and return the znode's czxid.
+    """Expire the session that owns the ephemeral znode `registration`, and return the znode's czxid.
 
     A second client takes over the session by its id and password, and closes it. The owner may take its session back in
-    between; the call tries again then. Raise LocalError if there is no such znode, or if the session still exists at
-    the end. The call blocks.
+    between; the call tries again then. Raise LocalError if there is no such znode, if the session still exists after 20
+    s, or if ZooKeeper does not answer. The call blocks.
     """
     deadline = time.monotonic() + _EXPIRED_S
     try:
@@ -54,7 +54,9 @@ def expire(hosts: str, registration: str) -> int:
 
 
 def delete(hosts: str, path: str) -> None:
-    """Remove a znode. Raise LocalError if it does not exist or ZooKeeper does not answer. The call blocks."""
+    """Remove a znode. Raise LocalError if the znode does not exist, has children, or ZooKeeper does not answer. The
+    call blocks.
+    """
     try:
         with _connected(hosts) as client:
             client.delete(path)
@@ -63,7 +65,9 @@ def delete(hosts: str, path: str) -> None:
 
 
 def write(hosts: str, path: str, data: bytes) -> None:
-    """Change the data of an existing znode. Raise LocalError as `delete` does. The call blocks."""
+    """Replace the data of an existing znode of any version. Raise LocalError if the znode does not exist or ZooKeeper
+    does not answer. The call blocks.
+    """
     try:
         with _connected(hosts) as client:
             client.set(path, data)
@@ -72,7 +76,11 @@ def write(hosts: str, path: str, data: bytes) -> None:
 
 
 def write_until_refused(hosts: str) -> None:
-    """Fill ZooKeeper's log with ephemeral znodes until it refuses writes. The call blocks for seconds at most."""
+    """Fill ZooKeeper's log with ephemeral znodes until ZooKeeper refuses a write or 12 MB are written. Errors are
+    ignored.
+
+    The znodes are removed with the session at the end. The call blocks.
+    """
     with suppress(KazooException, KazooTimeoutError), _connected(hosts) as client:
         for _ in range(_MOST_BYTES // _FILLER_BYTES):
             filler = client.create_async("/filler-", bytes(_FILLER_BYTES), ephemeral=True, sequence=True)
@@ -100,7 +108,7 @@ def _close(hosts: str, session: int) -> None:
 
 @contextmanager
 def _connected(hosts: str, timeout_s: float = _ATTEMPT_S) -> Iterator[KazooClient]:
-    """Yield a connected client. Raise KazooTimeoutError if no server answers."""
+    """Yield a connected client, and close its session at the end. Raise KazooTimeoutError if no server answers."""
     client = _client(hosts)
     try:
         client.start(timeout=timeout_s)

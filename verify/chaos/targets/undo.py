@@ -22,7 +22,9 @@ _COMMAND_S = 20.0
 
 
 class UndoFile:
-    """The undo log of one run's directory. Only one thread at a time may use it."""
+    """The undo log of one run's directory, with the open entries of an existing file. Only one thread at a time may use
+    it.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / UNDO_FILE
@@ -30,26 +32,35 @@ class UndoFile:
         self._next_id = max(self._open, default=-1) + 1
 
     def to_run(self, *command: str) -> Callable[[], None]:
-        """Record a command that undoes a change. The command must be harmless if the change was not made."""
+        """Record a command that undoes a change. The command must be harmless if the change was not made.
+
+        Call the returned function once the change has been undone by other means. The command is then not run.
+        """
         return self._add({"run": list(command)})
 
     def to_continue(self, process: Process) -> Callable[[], None]:
-        """Record that a process is about to be stopped, so that SIGCONT continues it if it is still the same
-        process.
+        """Record that a process is about to be stopped, so that SIGCONT continues it if it is still the same process.
+
+        Call the returned function once the process has been continued.
         """
         return self._add({"continue": [process.pid, process.birth]})
 
     def to_remove(self, path: Path) -> Callable[[], None]:
-        """Record a file that is about to be created."""
+        """Record a file that is about to be created, so that it is removed. A missing file is no error.
+
+        Call the returned function once the file has been removed.
+        """
         return self._add({"remove": str(path)})
 
     @property
     def pending(self) -> bool:
-        """Return whether an entry is open."""
+        """Return whether an entry is open, so that `perform` would undo something."""
         return bool(self._open)
 
     def perform(self) -> list[str]:
-        """Undo the open entries once each. Return the failures, one line each."""
+        """Undo the open entries once each, last first. A failed entry counts as done too. Return the failures, one line
+        each.
+        """
         failures = []
         for number, entry in sorted(self._open.items(), reverse=True):
             try:

@@ -23,7 +23,10 @@ _SESSION_S = 5.0
 
 
 class ZooKeeperReader:
-    """A reader of ZooKeeper's state. Its calls block for seconds at most, and only one thread may use it."""
+    """A reader of ZooKeeper's state, which connects in the background from its creation on.
+
+    Its calls block for seconds at most, and only one thread may use it.
+    """
 
     def __init__(self, hosts: str) -> None:
         # kazoo logs each lost connection, and here connections are lost on purpose
@@ -39,7 +42,10 @@ class ZooKeeperReader:
         self._client.close()
 
     def view(self, tps: Sequence[TopicPartition]) -> View:
-        """Return the current view. Raise LocalError if ZooKeeper does not answer."""
+        """Return the current view. The values come from several reads, so changes in between may show only in part.
+
+        Raise LocalError at once if there is no connection to ZooKeeper, and after 2 s without an answer.
+        """
         t = time.monotonic_ns()
         if not self._client.connected:
             raise LocalError("no connection to ZooKeeper")
@@ -63,24 +69,26 @@ class ZooKeeperReader:
 
 
 class AsyncZooKeeperReader:
-    """The reader for an event loop, which runs on a thread of its own."""
+    """A `ZooKeeperReader` for an event loop, which runs on a thread of its own."""
 
     def __init__(self, hosts: str) -> None:
         self._reader = ZooKeeperReader(hosts)
         self._executor = ThreadPoolExecutor(1, "chaos-looking")
 
     async def view(self, tps: Sequence[TopicPartition]) -> View:
-        """Return the current view. Raise LocalError if ZooKeeper does not answer in time."""
+        """Return the current view. Raise LocalError if ZooKeeper does not answer in time. Queries run one at a time."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._reader.view, tps)
 
     def close(self) -> None:
-        """Close the reader without waiting for it."""
+        """Close the reader after the queries in progress, without waiting for that. No query may follow."""
         self._executor.submit(self._reader.close)
         self._executor.shutdown(wait=False)
 
 
 def _get(asked: Any, deadline: float) -> Any:
-    """Return the result, or None for a znode that does not exist."""
+    """Return the result, or None for a znode that does not exist. Raise LocalError without an answer until the
+    deadline.
+    """
     try:
         return asked.get(timeout=max(0.0, deadline - time.monotonic()))
     except NoNodeError:

@@ -1,4 +1,4 @@
-"""Relay connections to ZooKeeper; a rule can delay a request or drop its answer."""
+"""Relay connections to ZooKeeper; a rule can delay a request, or drop its answer and break the connection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ _XID = Struct(">i")
 
 @dataclass(eq=False)
 class Request:
-    """One request in flight. `answer` is ZooKeeper's answer once `answered` is set."""
+    """One request in flight. `body` is the whole request after its length. `answer` is ZooKeeper's answer once
+    `answered` is set.
+    """
 
     xid: int
     opcode: int
@@ -41,12 +43,16 @@ class Request:
     answered: threading.Event = field(default_factory=threading.Event)
 
     def writes(self, path: str) -> bool:
-        """Return whether the request creates or changes a znode whose path contains this text."""
+        """Return whether the request is a create, a setData or a multi that contains this text, for example as part of
+        a path.
+        """
         return self.opcode in (CREATE, SET_DATA, MULTI, CREATE2) and path.encode() in self.body
 
     def was_refused_by_a_check_of(self, path: str) -> bool:
-        """Return whether the request is a multi that begins with a check of the path's version, and the check
-        failed.
+        """Return whether the request begins with a check of this path's version, and ZooKeeper refused it because of
+        that check.
+
+        The request must be a multi that was answered with a refusal.
         """
         opcode, _, _, length = _FIRST_PART.unpack_from(self.body, _REQUEST.size)
         begin = _REQUEST.size + _FIRST_PART.size
@@ -56,7 +62,7 @@ class Request:
 
 
 class Fate(Enum):
-    """The fate of a request."""
+    """The treatment of a request by the proxy."""
 
     PASSES = 0
     #: ZooKeeper executes the request, and the connection breaks before the answer is delivered.
@@ -73,10 +79,11 @@ def pass_all(request: Request) -> Fate:
 
 
 class ZooKeeperProxy:
-    """The proxy. It relays from entering `with` to its exit.
+    """The proxy. It relays from entering `with` to its exit, which closes all connections. All requests pass before
+    `follow`.
 
-    `address` is the address of this machine to which clients connect. The constructor raises OSError if it cannot
-    listen there.
+    `address` is the address of this machine to which clients connect, at a port that the constructor chooses. The
+    constructor raises OSError if it cannot listen there.
     """
 
     def __init__(self, zookeeper: Endpoint, address: str = LOOPBACK) -> None:
@@ -89,16 +96,16 @@ class ZooKeeperProxy:
 
     @property
     def hosts(self) -> str:
-        """Return the address to which clients connect."""
+        """Return the address to which clients connect, as `address:port`."""
         address, port = self._listener.getsockname()
         return f"{address}:{port}"
 
     def follow(self, rule: Rule) -> None:
-        """Treat all later requests as `rule` says."""
+        """Treat all later requests as `rule` says. Threads of the proxy call `rule`, one per connection."""
         self._rule = rule
 
     def fate_of(self, request: Request) -> Fate | threading.Event:
-        """Return the fate of a request by the current rule."""
+        """Return the fate of a request by the current rule, or the event for which the request must wait."""
         return self._rule(request)
 
     def __enter__(self) -> Self:

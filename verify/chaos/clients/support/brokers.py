@@ -18,7 +18,11 @@ _LOOK_MS = 3_000
 async def for_each_broker(
     context: ClientContext, name: str, work: Callable[[int, str], Coroutine[Any, Any, None]]
 ) -> None:
-    """Run `work` with each broker's id and address, from its discovery until the clients are asked to stop."""
+    """Start one task of `work` with the id and address of each broker when it is found. Look for new brokers every 5 s.
+
+    When the clients are asked to stop, wait until all tasks have ended, and return. `work` must end by itself then. An
+    error of one task cancels the others and is raised in an ExceptionGroup.
+    """
     async with context.admin(f"{name}-brokers") as admin, asyncio.TaskGroup() as tasks:
         begun: set[int] = set()
         while not context.stopping.is_set():

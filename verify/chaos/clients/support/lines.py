@@ -16,7 +16,7 @@ _MOST_TO_CONNECT_MS = 3_000
 
 
 class Line:
-    """A connection to one address, which is opened on demand and again after it broke."""
+    """A connection to one address, which `ask` opens on demand and again after it broke."""
 
     def __init__(self, address: str, opener: Opener = open_connection) -> None:
         self.address = address
@@ -24,7 +24,11 @@ class Line:
         self._peer: Peer | None = None
 
     async def ask(self, request: Request, timeout_ms: int = 5_000) -> Response:
-        """Return the answer. Raise TidelogError if there is none within the time limit."""
+        """Send the request once, and return the answer, which may contain error codes. Connect first if there is no
+        connection.
+
+        Raise TidelogError if connecting fails or takes longer than 3 s, or if no answer comes within `timeout_ms`.
+        """
         if self._peer is None or self._peer.closed:
             connect_timeout_ms = min(timeout_ms, _MOST_TO_CONNECT_MS)
             self._peer = await self._opener(
@@ -33,14 +37,14 @@ class Line:
         return await self._peer.send(request, timeout_ms=timeout_ms)
 
     def close(self) -> None:
-        """Close the connection. Requests in flight end with DisconnectedError."""
+        """Close the connection, if any. Requests in flight end with DisconnectedError. `ask` would open a new one."""
         if self._peer is not None:
             self._peer.close()
             self._peer = None
 
 
 class Lines:
-    """One connection to each broker of a cluster. All are closed at the end of `with`."""
+    """One connection to each broker address, opened on demand. All are closed at the end of `async with`."""
 
     def __init__(self, addresses: Sequence[str], opener: Opener = open_connection) -> None:
         self.addresses = list(addresses)
@@ -57,13 +61,16 @@ class Lines:
             line.close()
 
     def to(self, address: str) -> Line:
-        """Return the connection to an address, which may be that of a new broker."""
+        """Return the line of an address, always the same. The address need not be one of `addresses`."""
         if address not in self._lines:
             self._lines[address] = Line(address, self._opener)
         return self._lines[address]
 
     async def find(self, group: str, any_broker: str, timeout_ms: int = 5_000) -> str:
-        """Return the address of the group's coordinator according to this broker. Raise the broker's error."""
+        """Return the address `host:port` of the group's coordinator according to the broker at `any_broker`.
+
+        Raise the broker's error, or a TidelogError if no answer comes in time.
+        """
         answer = await self.to(any_broker).ask(FindCoordinatorRequest((group,)), timeout_ms)
         assert isinstance(answer, FindCoordinatorResponse)
         (found,) = answer.coordinators
@@ -72,7 +79,9 @@ class Lines:
         return f"{found.host}:{found.port}"
 
     async def find_somewhere(self, group: str, timeout_ms: int = 5_000) -> str:
-        """Return the address of the group's coordinator according to the first broker that knows it."""
+        """Return the address of the group's coordinator according to the first of `addresses` that knows it. Raise the
+        last broker's error if none does.
+        """
         last: TidelogError = DisconnectedError("there are no brokers to query")
         for address in self.addresses:
             try:

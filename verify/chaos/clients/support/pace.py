@@ -6,7 +6,11 @@ _SECOND_NS = 1_000_000_000
 
 
 class Pace:
-    """The rate limiter. Delayed operations are due later, up to those of one second; more are counted as left out."""
+    """The rate limiter of `rate` operations per second from `began` on.
+
+    Delayed operations are due later, up to those of one second per call. `left_out` counts the others, which are never
+    due.
+    """
 
     def __init__(self, rate: float, began: int) -> None:
         self._rate = rate
@@ -15,7 +19,7 @@ class Pace:
         self.left_out = 0
 
     def due(self, now: int) -> int:
-        """Return how many operations are due since the last call. The caller must perform them."""
+        """Return how many operations are due since the last call; 0: none. The caller must perform them."""
         behind = int((now - self._began) * self._rate / _SECOND_NS) - self._given
         if behind <= 0:
             return 0

@@ -17,8 +17,8 @@ _ONE_IN = 10
 
 
 def repeating(opener: Opener, rng: random.Random) -> Opener:
-    """Return an opener of repeating connections. Only idempotent producers may use them, because others would duplicate
-    records.
+    """Return an opener of connections that send one in ten produce requests twice. Only idempotent producers may use
+    them, because others would duplicate records.
     """
 
     async def open_one(endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Peer:
@@ -29,7 +29,7 @@ def repeating(opener: Opener, rng: random.Random) -> Opener:
 
 
 class _Repeating:
-    """A Peer that repeats requests.
+    """A Peer that repeats some produce requests after their first answer, if that acknowledged all partitions.
 
     If both attempts were acknowledged, the second answer counts, because it must have the same offsets. In all other
     cases the first answer counts: a producer that got only the refusal of the second attempt would take its records for
@@ -71,7 +71,9 @@ class _Repeating:
 
 
 def _answer_of(task: asyncio.Task[Response]) -> asyncio.Future[Response]:
-    """Return a future with the outcome of the task. The client may set its exception, which a task does not allow."""
+    """Return a future with the outcome of the task. The client may set its exception, which a task does not allow. When
+    the future is done first, the task is cancelled.
+    """
     answer: asyncio.Future[Response] = task.get_loop().create_future()
 
     def pass_on(ended: asyncio.Task[Response]) -> None:

@@ -15,8 +15,10 @@ _FAR_AHEAD_MS = 600_000
 
 
 def timestamp_ms(times: Times, now_ms: int, rng: random.Random) -> int:
-    """Return the timestamp of the next record. It is never more than ten minutes ahead, which every topic accepts by
-    default.
+    """Return the timestamp of the next record in ms: `now_ms` for `Times.NOW`, otherwise a random one, usually near
+    `now_ms`.
+
+    The timestamp is never more than ten minutes ahead, which every topic accepts by default.
     """
     if times is Times.NOW:
         return now_ms
