@@ -28,7 +28,7 @@ _VERSION = "0"
 
 
 def read_lines(files: Files, path: Path) -> list[list[str]] | None:
-    """Return the fields of each entry; None if the file is missing or damaged."""
+    """Return the fields of each entry as text; None if the file is missing or damaged."""
     data = files.read(path)
     if data is None:
         return None
@@ -52,7 +52,7 @@ def whole_number(text: str, most: int) -> int:
 
 
 def write_lines(files: Files, path: Path, lines: Iterable[Iterable[object]], *, fsync: bool) -> None:
-    """Replace the file; flush it with `fsync`."""
+    """Replace the file by one with these entries, each given by its fields; with `fsync`, flush it."""
     rows = [" ".join(map(str, line)) for line in lines]
     files.replace(path, "\n".join([_VERSION, str(len(rows)), *rows, ""]).encode("ascii"), fsync=fsync)
 

@@ -34,7 +34,7 @@ class DescriptorReserve:
     If no descriptor is free, one of them is closed for each that is needed.
 
     A thread that accepts connections may take the closed descriptor first. The reserve should therefore be larger than
-    the queue of connections to be accepted. It is refilled as descriptors become free.
+    the queue of connections to be accepted. Later calls of `obtain` refill the reserve if descriptors are free.
     """
 
     def __init__(self, count: int, clock: Clock | None = None) -> None:
@@ -46,9 +46,10 @@ class DescriptorReserve:
         self._fill()
 
     def obtain(self, opening: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Return the result of `opening`, which opens one descriptor at a time and may be repeated after it got none.
+        """Return the result of `opening`; if no descriptor is free, close a reserved one and call `opening` again.
 
-        OSError; EMFILE and ENFILE only if the reserve is used up. Any thread may call this.
+        `opening` opens one descriptor at a time and may be repeated after it got none. Its OSErrors are raised, EMFILE
+        and ENFILE only if the reserve is used up. Any thread may call this.
         """
         if len(self._held) < self._count:
             self._fill()

@@ -35,7 +35,7 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def modified_ms(self) -> int:
-        """Return when the content was last changed, by the machine's clock at that moment."""
+        """Return when the content was last changed, in ms by the machine's clock at that moment."""
         ...
 
     def set_modified_ms(self, timestamp_ms: int) -> None:
@@ -43,17 +43,23 @@ class File(Protocol):
         ...
 
     def read(self, position: int, count: int) -> bytes:
-        """Return up to `count` bytes; fewer only at the end of the file."""
+        """Return `count` bytes from `position` on; fewer only at the end of the file."""
         ...
 
     def write(self, position: int, parts: Sequence[Buffer]) -> None:
-        """Write all parts in one call, one after the other. After an error any prefix of them may have been written."""
+        """Write all parts at `position`, one after the other, without a flush.
+
+        After an error any prefix of them may have been written.
+        """
         ...
 
     def truncate(self, size: int) -> None: ...
 
     def fsync(self) -> None:
-        """Flush the content to the disk (fsync). Another thread may call this beside the other methods."""
+        """Flush the content to the disk (fsync); no error if the file was removed.
+
+        Another thread may call this beside the other methods.
+        """
         ...
 
     def close(self) -> None:
@@ -71,9 +77,10 @@ class Files(Protocol):
     """A file system."""
 
     def open(self, path: Path, *, create: bool = True) -> File:
-        """Return a file.
+        """Return a file, without a system call yet.
 
-        It is created on first use if it is missing; without `create`, every use raises StorageError then.
+        The first use creates the file if it is missing. Without `create`, every use of a missing file raises
+        StorageError.
         """
         ...
 
@@ -115,7 +122,10 @@ class Files(Protocol):
         ...
 
     def try_lock(self, path: Path) -> Lock | None:
-        """Return the lock on a file; None if another process holds it."""
+        """Lock a file exclusively and return the lock; None if the file is locked already.
+
+        Create it if it is missing.
+        """
         ...
 
 

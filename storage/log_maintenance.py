@@ -73,7 +73,8 @@ class LogMaintenance:
     def delete_old_segments(self, tp: TopicPartition, now_ms: int, high_watermark: int, monotonic_ms: int) -> int:
         """Remove old segments from one log as its settings and log start allow; return their number.
 
-        For the owner only.
+        Their files are removed later (`retire`). 0 also if there is no log, or if it fails, which is reported to the
+        manager. `now_ms` is wall-clock time. For the owner only.
         """
         log = self.logs.logs().get(tp)
         if log is None:
@@ -102,11 +103,11 @@ class LogMaintenance:
         return due or self.logs.has_deleted_logs
 
     def remove_deleted(self, monotonic_ms: int) -> int:
-        """Remove files of segments after `file.delete.delay.ms`; return the number of segments.
+        """Remove the files of segments whose `file.delete.delay.ms` is over; return the number of segments.
 
-        Any thread may call this.
+        Any thread may call this, one at a time.
 
-        Also removes the files of deleted logs, which may take long. A stop does not wait for them, because the next
+        First removes the files of deleted logs, which may take long. A stop leaves the rest of them, because the next
         start removes what is left.
         """
         while not self._stopping and self.logs.remove_deleted_log():
@@ -134,9 +135,10 @@ class LogMaintenance:
     # --- flushing ------------------------------------------------------------------------------------
 
     def flush_due(self, now_ms: int) -> int:
-        """Flush rolled segments, and logs in which a record has waited for `flush.ms`. Any thread may call this.
+        """Flush rolled segments, and whole logs in which a record has waited for `flush.ms`.
 
-        Return the number of logs that were flushed because of `flush.ms`.
+        The wait counts from the call that first found an unflushed record. Return the number of logs that were flushed
+        because of `flush.ms`. Any thread may call this, one at a time.
         """
         flushed = 0
         before, self._unflushed_since = self._unflushed_since, {}
@@ -159,10 +161,10 @@ class LogMaintenance:
     # --- compaction ----------------------------------------------------------------------------------
 
     def begin_cleaning(self, now_ms: int, upper_bounds: Mapping[TopicPartition, int]) -> CleaningRound | None:
-        """Begin a round for the log with the highest dirty ratio that is in no round. For the owner only.
+        """Return a round for the log with the highest dirty ratio that is in no round; None if none needs compaction.
 
-        `upper_bounds` has, for each log that may be compacted, the first offset that must not be compacted. Return None
-        if no log needs compaction.
+        `upper_bounds` has, for each log that may be compacted, the first offset that must not be compacted. A log in
+        which a damaged batch was found is skipped until the next start. For the owner only.
         """
         self._excluded = {log for log in self._excluded if not log.closed}
         best: CleaningPlan | None = None
@@ -190,11 +192,14 @@ class LogMaintenance:
         return CleaningRound(self, chosen, cleaning)
 
     def release(self, log: Log) -> None:
-        """Allow the next round of this log. For the owner only."""
+        """Allow the next round of this log, after its round has ended. For the owner only."""
         self._excluded.discard(log)
 
     def stop(self) -> None:
-        """End the work in progress soon. Any thread may call this."""
+        """End compaction at the next batch, and the removal of deleted logs after the current one; for good.
+
+        Any thread may call this.
+        """
         self._stopping = True
 
     def _pace(self, throttle: Callable[[int], object]) -> Callable[[int], None]:
@@ -222,7 +227,11 @@ class CleaningRound:
         self._began = self._recorded = False
 
     def write_next(self) -> bool:
-        """Write the next new segment. Return False if the round is complete or has failed. Any thread may call this."""
+        """Write and flush the next new segment. Return False if the round is complete or has failed.
+
+        The rolled segments are flushed before the first one and after the last one. At the end the cleaner offset is
+        recorded. Any thread may call this.
+        """
         if self._error is not None:
             return False
         try:
@@ -247,7 +256,10 @@ class CleaningRound:
         return self._piece is not None
 
     def install(self, monotonic_ms: int) -> None:
-        """Put the new segment into the log. For the owner only."""
+        """Put the new segment into the log and schedule the removal of the old ones. An error fails the round.
+
+        Called after each `write_next` that returned True. For the owner only.
+        """
         assert self._piece is not None
         try:
             old = self._cleaning.install(self._piece)
@@ -259,7 +271,8 @@ class CleaningRound:
     def end(self) -> bool:
         """End the round; return False if it failed. For the owner only.
 
-        The log may then be compacted again, unless the error will occur in every round.
+        The log may then be compacted again, unless the error will occur in every round. A StorageError is reported to
+        the manager, unless the log was closed or lost segments meanwhile.
         """
         tp, cleaning, error = self.topic_partition, self._cleaning, self._error
         if error is not None and not isinstance(error, _TRANSIENT_ERRORS) and not cleaning.overtaken:

@@ -98,7 +98,10 @@ class LogManager:
         return bool(self._lost) or any(directory.data_loss_marker.possibly_short for directory in self.directories)
 
     def clear_possibly_short(self) -> None:
-        """Declare the logs complete, because the cluster has dealt with possible losses. Any thread may call this."""
+        """Clear the record of possible losses in each directory, because the cluster has dealt with them.
+
+        A directory in which a flush has failed in this process keeps its record. Any thread may call this.
+        """
         for directory in self.directories:
             with directory.directory_failure_scope():
                 directory.data_loss_marker.clear_possibly_short()
@@ -116,9 +119,9 @@ class LogManager:
         """Open every log, `threads` of them at once in each directory, and recover those that need it.
 
         Interrupted deletions are finished. `config_of` returns a topic's settings. `hosted` are the topic ids of all
-        partitions that the cluster assigns to this broker. A log of another partition or topic id is a stray and is set
-        aside, unless its topic is one of the `unreadable_topics`: the assignment of those is unknown. A stray counts as
-        lost if its topic id may be damaged.
+        partitions that the cluster assigns to this broker; None: unknown. A log of another partition or topic id is a
+        stray and is set aside, unless its topic is one of the `unreadable_topics`: the assignment of those is unknown.
+        A stray counts as lost if its topic id may be damaged. Lost logs are recorded in every directory.
 
         Slow after a crash; run it on a thread. If the manager is closed meanwhile, the call returns early, after the
         logs that are being opened. DataDirectoryError if two directories hold a log of the same partition. StorageError
@@ -182,9 +185,9 @@ class LogManager:
     # --- logs ----------------------------------------------------------------------------------------
 
     def logs(self) -> Mapping[TopicPartition, Log]:
-        """Return the open logs of the working directories for look-ups.
+        """Return a view of the open logs in all directories that are not offline, for look-ups.
 
-        Other threads may change the mapping meanwhile.
+        Other threads may change the mapping meanwhile, so that only `every_log` is safe for iteration.
         """
         if len(self.directories) == 1:
             return self.directories[0].logs  # a look-up in a ChainMap takes ten times as long
@@ -195,7 +198,7 @@ class LogManager:
         return [each for directory in self.directories for each in list(directory.logs.items())]
 
     def log_sizes(self) -> dict[Path, dict[TopicPartition, int] | StorageError]:
-        """Return the bytes of each log by directory; for a failed directory, its error."""
+        """Return the bytes of each open log by directory; for a failed or offline directory, its error."""
         found: dict[Path, dict[TopicPartition, int] | StorageError] = {}
         for directory in self.directories:
             sizes = {tp: log.size_bytes for tp, log in list(directory.logs.items())}
@@ -203,14 +206,15 @@ class LogManager:
         return found | self.failures
 
     def get_or_create(self, tp: TopicPartition, topic_id: str, config: LogConfig, *, in_sync: bool = False) -> Log:
-        """Return the log of this partition and topic id with these settings. Create it if needed.
+        """Return the log of this partition and topic id, after giving it these settings. Create it if needed.
 
         A new log goes into the directory with the fewest logs. A log of an earlier topic of the same name is set aside
-        first and never read. `in_sync`: this replica is in the ISR, so a log that was set aside is used again.
+        first and never read. `in_sync`: this replica is in the ISR, so a log that was set aside is used again. Without
+        `in_sync`, a lost log is replaced by an empty one and its record is removed.
 
-        StorageError if the log may lie in an offline directory. OutOfDescriptorsError if the call may be repeated.
-        IneligibleReplicaError, with `in_sync`, if the log is lost or several candidates for it exist. InvalidTopicError
-        for a name that would lead out of the directory.
+        StorageError if the log may lie in an offline directory, or if no directory works. OutOfDescriptorsError if the
+        call may be repeated. IneligibleReplicaError, with `in_sync`, if the log is or may be lost, or if several
+        candidates for it exist. InvalidTopicError for a name that would lead out of the directory.
         """
         log_name(tp)
         directory = self._directory_of(tp)
@@ -286,9 +290,9 @@ class LogManager:
             self._record_lost({each: id_ for each, id_ in self._lost.items() if each != tp})
 
     def set_aside(self, tp: TopicPartition) -> Path:
-        """Take a log out of use but keep its files. Return the directory that holds them now.
+        """Close a log, remove its checkpoints and rename its directory to a stray's name. Return the new directory.
 
-        StorageError. After an OutOfDescriptorsError the log is unchanged.
+        StorageError, also if the partition has no log. After an OutOfDescriptorsError the log is still in use.
         """
         log_name(tp)
         directory = self._directory_of(tp)
@@ -299,9 +303,11 @@ class LogManager:
         raise AssertionError
 
     def delete(self, *tps: TopicPartition) -> None:
-        """Delete these logs; `remove_deleted_log` removes their files later. Partitions without a log are ignored.
+        """Close these logs, remove their checkpoints and rename their directories; `remove_deleted_log` removes the
+        files.
 
-        StorageError. OutOfDescriptorsError if the call must be repeated for some of the logs, which are unchanged.
+        Partitions without a log are ignored. StorageError. OutOfDescriptorsError if the call must be repeated for some
+        of the logs, which are still in use.
         """
         for tp in tps:
             log_name(tp)
@@ -360,7 +366,8 @@ class LogManager:
     def take_offline(self, path: Path, error: StorageError) -> tuple[TopicPartition, ...]:
         """Give up a directory until the next start: close its files and release its lock.
 
-        Return the partitions in it; their logs raise StorageError from now on. Do nothing if it is offline already.
+        Return the partitions in it; their logs raise StorageError from now on. Do nothing, and return (), if it is
+        offline already.
         """
         directory = next((each for each in self.directories if each.path == path), None)
         if directory is None:
@@ -388,7 +395,7 @@ class LogManager:
     # --- checkpoints ---------------------------------------------------------------------------------
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """Return the checkpointed high watermarks of the open logs."""
+        """Return the checkpointed high watermarks of the open logs; logs without one are left out."""
         found: dict[TopicPartition, int] = {}
         for directory in self.directories:
             offsets = directory.checkpoints.high_watermarks()
@@ -396,15 +403,19 @@ class LogManager:
         return found
 
     def checkpoint_high_watermarks(self, committed: Mapping[TopicPartition, Committed]) -> None:
-        """Replace the checkpoints and flush them. Any thread may call this method and those for other checkpoints."""
+        """Write the high watermarks of each directory's logs and flush them (`DirectoryCheckpoints`).
+
+        Any thread may call this method and those for other checkpoints. An error is a failure of one directory only.
+        """
         for directory in self.directories:
             with directory.directory_failure_scope(later=True):
                 directory.checkpoints.write_high_watermarks(committed)
 
     def leaderships(self) -> dict[TopicPartition, Leadership]:
-        """Return the checkpointed leaderships. If two directories have one of a partition, the later one counts.
+        """Return the checkpointed leaderships, also of partitions without a log.
 
-        Two directories have one after a log was moved by hand.
+        Two directories have one of a partition after a log was moved by hand. The one with the higher partition epoch
+        then counts.
         """
         found: dict[TopicPartition, Leadership] = {}
         for directory in self.directories:
@@ -414,9 +425,9 @@ class LogManager:
         return found
 
     def checkpoint_leaderships(self, leaderships: Mapping[TopicPartition, Leadership]) -> None:
-        """Replace each directory's checkpoint with the leaderships of its logs.
+        """Replace each directory's checkpoint with the leaderships of its logs, without a flush.
 
-        Partitions without a log here are dropped.
+        Partitions without a log in the directory are dropped from its checkpoint.
 
         OutOfDescriptorsError if no descriptor was free for one of them. Then nothing has failed, and the call must be
         repeated.
@@ -429,13 +440,13 @@ class LogManager:
         self._write_to_each(checkpoint)
 
     def checkpoint_recovery_points(self) -> None:
-        """Write the recovery point of every log."""
+        """Write the recovery point of every log into its directory's checkpoint, and flush the checkpoints."""
         for directory in self.directories:
             with directory.directory_failure_scope(later=True):
                 directory.checkpoints.write_recovery_points()
 
     def checkpoint_log_starts(self) -> None:
-        """Write the log start offsets of all logs."""
+        """Write and flush the log start offsets that the first segment of a log does not show."""
         for directory in self.directories:
             with directory.directory_failure_scope(later=True):
                 directory.checkpoints.write_log_starts()
@@ -446,7 +457,10 @@ class LogManager:
         return any(directory.has_unwritten_epochs for directory in self.directories)
 
     def write_epochs(self) -> None:
-        """Write the epoch files of logs in which a leader epoch has begun."""
+        """Write the epoch files of logs in which a leader epoch has begun, without a flush.
+
+        Any thread, one at a time.
+        """
         for directory in self.directories:
             with directory.directory_failure_scope(later=True):
                 directory.write_epochs()
@@ -486,7 +500,7 @@ class LogManager:
     # --- session and end -----------------------------------------------------------------------------
 
     def read_session(self) -> str | None:
-        """Return the ZooKeeper session of the previous process; None if unknown."""
+        """Return the ZooKeeper session that the previous process wrote; None if no directory has one."""
         for directory in self.directories:
             with directory.directory_failure_scope():
                 if session := directory.read_session():
@@ -494,7 +508,7 @@ class LogManager:
         return None
 
     def write_session(self, session: str) -> None:
-        """Write the ZooKeeper session into every directory, for the next process.
+        """Write and flush the ZooKeeper session in every directory, for the next process.
 
         StorageError if no directory works.
         """
@@ -504,9 +518,10 @@ class LogManager:
         self._raise_if_none_works()
 
     def close(self, clean: bool = True) -> None:
-        """Release all directories. With `clean`, flush the logs of working ones and write their clean-shutdown markers.
+        """Close all logs and release all directories. The first error is raised at the end.
 
-        The first error is raised at the end.
+        With `clean`, the logs of working directories are flushed first, and their clean-shutdown markers are written
+        (`LogDirectory.close`).
         """
         errors = []
         for directory in self.directories:

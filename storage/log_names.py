@@ -56,5 +56,5 @@ def named_aside(tp: TopicPartition, kind: str = STRAY) -> TopicPartition:
 
 
 def retired_name(tp: TopicPartition, kind: str) -> str:
-    """Return a new directory name for a log that is deleted or set aside (`DELETED` or `STRAY`)."""
+    """Return a new, unique directory name for a log that is deleted or set aside (`kind` is `DELETED` or `STRAY`)."""
     return f"{named_aside(tp, kind)}.{uuid.uuid4().hex}{kind}"

@@ -41,7 +41,7 @@ UNKNOWN = PartitionMetadata("", False)
 
 
 def read(files: Files, directory: Path) -> PartitionMetadata:
-    """Read the metadata of the log in `directory`; `UNKNOWN` if the file is missing or damaged. Damage is logged."""
+    """Return the metadata of the log in `directory`; `UNKNOWN` if the file is missing or damaged. Damage is logged."""
     data = files.read(directory / FILE_NAME)
     if data is None:
         return UNKNOWN

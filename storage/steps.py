@@ -26,20 +26,23 @@ Steps = Generator[Step, Any, T]
 
 
 class StepOutcome(NamedTuple):
-    """The result of a call, or the error that it raised."""
+    """The result of a call, or the error that it raised; `error` is None after a success."""
 
     value: Any = None
     error: Exception | None = None
 
     def get(self) -> Any:
-        """Return the result, or raise the error."""
+        """Return the result of the call, or raise its error."""
         if self.error is not None:
             raise self.error
         return self.value
 
 
 def call(step: Step) -> StepOutcome:
-    """Make the call of a step, whatever time it takes. Any thread may call this."""
+    """Make the call of a step and return its outcome; an error that the call raises is part of the outcome.
+
+    `PAUSE` has an empty outcome. Any thread may call this.
+    """
     try:
         return StepOutcome(step() if step is not None else None)
     except Exception as error:  # the work decides what the error means
@@ -64,7 +67,10 @@ class SteppedWork(Generic[T]):
         self.step: Step = PAUSE
 
     def resume(self, outcome: StepOutcome | None = None) -> None:
-        """Run the work up to its next step, with the outcome of the last one. Errors of the work are raised here."""
+        """Run the work up to its next step or its end, with the outcome of the last step (None for the first run).
+
+        Errors of the work are raised here.
+        """
         self.begun = True
         try:
             self.step = self._steps.send(outcome)
@@ -73,7 +79,7 @@ class SteppedWork(Generic[T]):
 
 
 def run_steps(steps: Steps[T]) -> T:
-    """Run work to its end on the caller's thread, and return its result."""
+    """Run work to its end on the caller's thread without pauses, and return its result or raise its error."""
     work = SteppedWork(steps)
     work.resume()
     while not work.finished:
@@ -82,7 +88,7 @@ def run_steps(steps: Steps[T]) -> T:
 
 
 def steps_until_change(steps: Steps[T], version: Callable[[], object]) -> Steps[SteppedWork[T]]:
-    """Yield the steps of other work. End that work early if `version()` differs, or raises an error, after a step.
+    """Yield the steps of other work. End that work early if `version()` differs after a step; its errors are raised.
 
     Return the other work, which is `finished` unless it was ended early.
     """

@@ -61,9 +61,12 @@ _MAX_SEGMENT_BYTES = 2**31 - 1
 class CleaningPlan:
     """One round for one log.
 
+    truncation_count   of the log when the plan was made
     stretch            the facts of the segments to clean
     sources            these segments
-    truncation_count   of the log when the plan was made
+    last_of_producers  the last offset of each producer's last batch
+    epoch_starts       the offsets at which the log's leader epochs begin
+    now_ms             when the plan was made
     """
 
     log: Log
@@ -82,7 +85,7 @@ class CleaningPlan:
 
 
 def plan_cleaning(log: Log, recorded_offset: int, now_ms: int, upper_bound: int) -> CleaningPlan | None:
-    """Return the next round of a log; None if no round is due.
+    """Return the next round of a log; None if no round is due or the topic is not compacted. No batch is read.
 
     `recorded_offset` is the `end_offset` of the last round, 0 before the first one. Records at or above `upper_bound`
     (the high watermark or the last stable offset) are neither removed nor a reason to remove others.
@@ -116,7 +119,7 @@ def _facts(segment: Segment, following: Segment) -> SealedSegment:
 
 
 class Replacement(NamedTuple):
-    """A new segment, written and flushed, and the neighbouring segments that it replaces."""
+    """A new segment, written and flushed under `.cleaned` names, and the neighbouring segments that it replaces."""
 
     cleaned: Segment
     old: tuple[Segment, ...]
@@ -125,7 +128,8 @@ class Replacement(NamedTuple):
 class Cleaning:
     """One round of cleaning.
 
-    end_offset       the offset up to which the log is clean once `write_next` has returned None
+    end_offset       the offset up to which the log is clean once `write_next` has returned None and all new segments
+                     are installed
     bytes_read       so far; the dirty part is read twice
     bytes_written, records_read, records_kept   so far, of the segments that were rewritten
     keyless_records  found in the dirty part; a compacted log cannot keep them
@@ -139,9 +143,11 @@ class Cleaning:
         map_bytes: int = MAP_BYTES,
         pace: Callable[[int], object] = lambda moved_bytes: None,
     ) -> None:
-        """`pace` is called with the size of each batch that was read.
+        """`pace` is called with the size in bytes of each batch that was read.
 
-        It may sleep, or raise an error to end the round.
+        `pace` may sleep, or raise to end the round.
+
+        `map_bytes` is the memory limit of the key map. Keys that do not fit are left for the next round.
         """
         self.plan = plan
         self.bytes_read = self.bytes_written = self.records_read = self.records_kept = self.keyless_records = 0
@@ -160,9 +166,9 @@ class Cleaning:
 
     @property
     def overtaken(self) -> bool:
-        """Return whether the log was closed or lost a segment that the round needs.
+        """Return whether the log was closed or lost a segment that the round has still to read.
 
-        Errors of the round are then ignored.
+        The caller then ignores errors of the round.
         """
         standing = {id(segment) for segment in self.plan.log.segments[:-1]}
         return self.plan.log.closed or any(id(segment) not in standing for segment in self._unread)
@@ -186,12 +192,13 @@ class Cleaning:
     # --- on any thread, one at a time ----------------------------------------------------------------
 
     def write_next(self) -> Replacement | None:
-        """Write and return the next new segment; None if the round is complete.
+        """Write, flush and return the next new segment; None if the round is complete.
 
-        After an error it is over and leaves no file.
+        The caller installs each new segment before the next call. The first call also reads the keys of the dirty part.
+        After an error the round is over, and its unfinished segment is removed.
 
-        UncleanableLogError if a batch is damaged, StorageError if the disk fails (unless `overtaken`),
-        CleaningAbortedError if the log is closed, and any error that `pace` raises.
+        UncleanableLogError if a batch is damaged or a segment would become too large. StorageError if the disk fails,
+        or if the log is `overtaken`. CleaningAbortedError if the log is closed. Any error that `pace` raises.
         """
         try:
             return next(self._pieces, None)
@@ -220,7 +227,7 @@ class Cleaning:
             _LOG.warning("%s: removed %d records without a key", plan.log.directory, self.keyless_records)
 
     def _add_keys(self, segment: SealedSegment) -> bool:
-        """Add the keys of a dirty segment to the map. Return False if they do not fit."""
+        """Add the keys of a dirty segment to the map. Return False at the first batch whose keys do not fit."""
         last_offsets = self._last_offsets
         for header, batch in self._batches(segment):
             if header.next_offset <= last_offsets.start_offset:
@@ -305,7 +312,7 @@ class _Draft:
             self._write()
 
     def finish(self) -> Segment:
-        """Write the rest, seal and flush the segment."""
+        """Write the rest, seal and flush the segment, and return it."""
         if self._waiting:
             self._write()
         self._segment.seal()

@@ -4,17 +4,18 @@ Pure functions; `cleaner` does the work. A compacted log keeps the last record o
 clean part, in which this holds, and a dirty part after it. A round of cleaning reads the keys of the dirty part into a
 map (`offset_map`), and rewrites all segments up to there without the records that a later one replaces.
 
-A tombstone, a record without a value, says that its key is deleted. It must stay for some time after the older records
-of the key are gone, or a reader that began earlier would never see the deletion. The first round that reads a tombstone
-marks its batch with the end of that time (the delete horizon). Rounds after the delete horizon remove the tombstone.
+A tombstone, a record without a value, says that its key is deleted. The tombstone must stay for some time after the
+older records of the key are gone, or a reader that began earlier would never see the deletion. The first round that
+reads a tombstone marks its batch with the end of that time (the delete horizon). Rounds after the delete horizon remove
+the tombstone.
 
 Only a component that tracks transactions knows whether the records of a transaction count. Such records therefore
 replace no others, their tombstones stay, and control batches are never changed. A transaction's record is removed when
 a later record outside of transactions replaces it.
 
-A batch without remaining records is removed, except in three cases. It stays if it holds the last sequence of its
-producer, if a leader epoch begins with it, or if it ends its segment. A replica that copies this log then still learns
-the start of each epoch, no segment ends before the next one begins, and a follower reaches the log end.
+A batch without remaining records is removed, except in three cases. The batch stays if it holds the last sequence of
+its producer, if a leader epoch begins with it, or if it ends its segment. A replica that copies this log then still
+learns the start of each epoch, no segment ends before the next one begins, and a follower reaches the log end.
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ class Stretch(NamedTuple):
 
     @property
     def dirty(self) -> tuple[SealedSegment, ...]:
-        """Return the segments with dirty records."""
+        """Return the segments that end after the first dirty offset."""
         return tuple(segment for segment in self.segments if segment.end_offset > self.first_dirty_offset)
 
     @property
     def dirty_ratio(self) -> float:
-        """Return the share of dirty bytes, from 0 to 1."""
+        """Return the share of bytes in dirty segments, from 0 to 1; 0 if there are no bytes."""
         total = sum(segment.size_bytes for segment in self.segments)
         return sum(segment.size_bytes for segment in self.dirty) / total if total else 0.0
 
@@ -76,7 +77,10 @@ def first_dirty_offset(recorded: int, log_start_offset: int, log_end_offset: int
 def cleanable(
     sealed: Sequence[SealedSegment], first_dirty: int, upper_bound: int, config: LogConfig, now_ms: int
 ) -> Stretch:
-    """Return the whole segments below `upper_bound`, up to the first dirty one younger than min.compaction.lag.ms."""
+    """Return the oldest segments that lie wholly below `upper_bound`.
+
+    The result ends before the first dirty segment whose youngest record is younger than min.compaction.lag.ms.
+    """
     taken: list[SealedSegment] = []
     for segment in sealed:
         dirty = segment.end_offset > first_dirty
@@ -87,7 +91,10 @@ def cleanable(
 
 
 def is_due(stretch: Stretch, config: LogConfig, now_ms: int) -> bool:
-    """Return whether the dirty ratio is reached, or a record has waited for longer than max.compaction.lag.ms."""
+    """Return whether the dirty ratio reaches min.cleanable.dirty.ratio, or a dirty segment has waited for too long.
+
+    Too long is more than max.compaction.lag.ms since its first record. False if nothing is dirty.
+    """
     if not stretch.dirty:
         return False
     return stretch.dirty_ratio >= config.min_cleanable_dirty_ratio or any(
@@ -149,9 +156,12 @@ class Survival:
     epoch_starts: Collection[int]
 
     def rewrite(self, batch: Buffer, header: BatchHeader, *, ends_segment: bool) -> Buffer:
-        """Return the unchanged batch, a smaller one, or an empty buffer. Errors as `outline_batch`.
+        """Return what remains of a batch: `batch` itself if nothing changes, a new batch, or an empty buffer.
 
-        `ends_segment`: no batch follows it in the new segment.
+        A new batch lacks the removed records, or has a delete horizon for its tombstones. Control batches and batches
+        that end after the key map are never changed. Errors as `outline_batch`.
+
+        `ends_segment`: no batch follows this one in the new segment, so that its header stays even without records.
         """
         if header.is_control or header.next_offset > self.last_offsets.end_offset:
             validate_batch(batch, 0, header)

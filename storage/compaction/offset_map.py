@@ -30,11 +30,14 @@ class OffsetMap:
         return len(self._last)
 
     def extend(self, end_offset: int) -> None:
-        """Raise the end offset, over records that are ignored or missing."""
+        """Raise the end offset to `end_offset`, over records that are ignored or missing; never lower it."""
         self.end_offset = max(self.end_offset, end_offset)
 
     def add(self, batch: BatchOutline) -> bool:
-        """Add the keys of the next batch. Return False, and change nothing, if they might not fit."""
+        """Add the keys of the next batch and raise the end offset.
+
+        Return False, and change nothing, if the map has keys and these might not fit.
+        """
         last = self._last
         if last and len(last) + len(batch.keys) > self._capacity:
             return False
@@ -45,7 +48,10 @@ class OffsetMap:
         return True
 
     def survivors(self, batch: BatchOutline, *, tombstones: bool) -> list[int]:
-        """Return the slots of records with a key that no later record replaces, with or without tombstones."""
+        """Return the indexes in the batch of the records that have a key and that no later record replaces.
+
+        Without `tombstones`, records without a value are left out.
+        """
         last = self._last.get
         return [
             slot

@@ -13,7 +13,8 @@ _SLEEP_NS = 500_000
 class Throttle:
     """Sleeps as needed when it is called with the number of bytes just moved. For one thread.
 
-    It sleeps after every millisecond of work, and while more bytes were moved than `bytes_per_second` allows.
+    Each call sleeps if a millisecond of work has passed since the last sleep, and while more bytes were moved than
+    `bytes_per_second` allows.
     """
 
     def __init__(self, bytes_per_second: int, now_ns: Callable[[], int], sleep_s: Callable[[float], object]) -> None:

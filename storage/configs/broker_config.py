@@ -69,7 +69,7 @@ SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = {
 
 
 def topic_defaults(broker_configs: Mapping[str, str]) -> LogConfig:
-    """Return the settings of a topic that has none of its own. Settings of other things are ignored.
+    """Return the settings of a topic that has none of its own, from the broker's settings; others are ignored.
 
     InvalidConfigError names the broker setting that is wrong.
     """
@@ -87,7 +87,7 @@ def topic_defaults(broker_configs: Mapping[str, str]) -> LogConfig:
 
 
 def renamed(text: str, names: Mapping[str, str]) -> str:
-    """Return the error text with other names for the settings: those that the user wrote."""
+    """Return an error text with each `name=` replaced by the name that `names` maps it to, as the user wrote it."""
     for name, other in names.items():
         text = re.sub(rf"(?<![\w.]){re.escape(name)}=", f"{other}=", text)
     return text

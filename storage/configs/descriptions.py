@@ -13,7 +13,9 @@ _BUILT_IN = LogConfig().to_topic_configs()
 
 
 def describe_topic(configs: Mapping[str, str], given: Mapping[str, str], defaults: LogConfig) -> Iterator[ConfigEntry]:
-    """Yield every topic setting by name, and unknown settings among the topic's own.
+    """Yield every topic setting, and unknown ones among the topic's own, ordered by name, with its effective value.
+
+    The synonyms of a setting are its sources, the effective one first: topic, broker file, built-in default.
 
     configs    the topic's own settings
     given      the settings in the broker's file, by Kafka's names

@@ -17,8 +17,8 @@ def changed(configs: Mapping[str, str], changes: Iterable[ConfigChange], default
     """Return the topic's own settings after all changes. `defaults` hold for settings that the topic does not have.
 
     APPEND and SUBTRACT start from the default if the topic does not have the list, because the default is in effect
-    before the change. InvalidConfigError names the wrong setting. InvalidRequestError if the changes contradict each
-    other.
+    before the change. InvalidConfigError names a wrong or unknown setting. InvalidRequestError if a setting is changed
+    twice, or if a change has no value or an unknown operation.
     """
     after = dict(configs)
     seen: set[str] = set()

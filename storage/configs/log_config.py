@@ -123,13 +123,13 @@ class LogConfig:
 
     @cached_property
     def earliest_lag_ms(self) -> int:
-        """Return by how much a record's timestamp may precede the leader's clock."""
+        """Return by how many ms a record's timestamp may precede the leader's clock; 2^63 − 1: any number."""
         before_ms = self.message_timestamp_before_max_ms
         return before_ms if before_ms != INT64_MAX else self.message_timestamp_difference_max_ms
 
     @cached_property
     def bounds_age(self) -> bool:
-        """Return whether the topic refuses timestamps that are too old."""
+        """Return whether the topic refuses timestamps that are too old; never with LogAppendTime."""
         return self.earliest_lag_ms != INT64_MAX and not self.log_append_time
 
     @cached_property
@@ -139,7 +139,7 @@ class LogConfig:
 
     @cached_property
     def latest_lead_ms(self) -> int:
-        """Return by how much a record's timestamp may exceed the leader's clock."""
+        """Return by how many ms a record's timestamp may exceed the leader's clock."""
         after_ms, difference_ms = self.message_timestamp_after_max_ms, self.message_timestamp_difference_max_ms
         return after_ms if after_ms != _HOUR_MS or difference_ms == INT64_MAX else difference_ms
 
@@ -150,14 +150,17 @@ class LogConfig:
 
     @property
     def compression_level(self) -> int | None:
-        """Return the level for `codec`; None for the library's default."""
+        """Return the level for `codec`; None, the library's default, if the level is unchanged or there is none."""
         name = f"compression_{self.compression_type}_level"
         level: int | None = getattr(self, name, None)
         return level if level != getattr(type(self), name, None) else None
 
     @classmethod
     def from_topic_configs(cls, configs: Mapping[str, str], defaults: LogConfig | None = None) -> LogConfig:
-        """Return `defaults` with these settings. InvalidConfigError names the wrong setting and its allowed values."""
+        """Return `defaults` (None: the built-in ones) with these settings.
+
+        InvalidConfigError names the wrong or unknown setting, and its allowed values.
+        """
         values: dict[str, Any] = {}
         for name, text in configs.items():
             setting = _SETTINGS.get(name)
@@ -177,7 +180,7 @@ class LogConfig:
 
     @classmethod
     def from_valid_topic_configs(cls, configs: Mapping[str, str], defaults: LogConfig | None = None) -> LogConfig:
-        """Return as `from_topic_configs`, with the default of each setting that is wrong."""
+        """Return as `from_topic_configs`, but ignore each setting that is wrong or unknown."""
         right: dict[str, str] = {}
         for name, text in configs.items():
             try:
@@ -193,7 +196,7 @@ class LogConfig:
 
 
 def no_such_setting(name: str) -> InvalidConfigError:
-    """Return the error for the name of a setting that does not exist."""
+    """Return the error for the name of a setting that does not exist, with the most similar names."""
     return InvalidConfigError(f"there is no topic setting {_quoted(name)!r} ({nearest_names(name, _SETTINGS)})")
 
 

@@ -23,7 +23,7 @@ _THROTTLED = re.compile(r"([0-9]+:[0-9]+)?\Z", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class WholeNumber:
-    """Parses a whole number from `low` to `high`, or `also`."""
+    """Parses a whole number from `low` to `high`, both included, or `also`."""
 
     low: int
     high: int
@@ -80,7 +80,7 @@ def one_of(*choices: str) -> Parser:
 
 
 def policies(text: str) -> frozenset[str]:
-    """Parse `cleanup.policy`."""
+    """Parse `cleanup.policy`: a list of `delete`, `compact` or both."""
     found = frozenset(items(text))
     if not found or found - {"delete", "compact"}:
         raise ValueError("must be delete, compact or both")
@@ -88,7 +88,7 @@ def policies(text: str) -> frozenset[str]:
 
 
 def format_version(text: str) -> str:
-    """Parse the version of a Kafka release, such as `3.0` or `3.0-IV1`."""
+    """Return the text if it is the version of a Kafka release, such as `3.0` or `3.0-IV1`."""
     if not _FORMAT_VERSION.match(text):
         raise ValueError("must be the version of a release, such as 3.0-IV1")
     return text
@@ -103,7 +103,7 @@ def throttled_replicas(text: str) -> tuple[str, ...]:
 
 
 def items(text: str) -> tuple[str, ...]:
-    """Return the parts of a list, without surrounding spaces and without empty parts."""
+    """Return the parts of a list that are separated by commas, without surrounding spaces and without empty parts."""
     return tuple(part for each in text.split(",") if (part := each.strip()))
 
 

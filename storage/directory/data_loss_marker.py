@@ -32,9 +32,10 @@ class DataLossMarker:
         self._lock = threading.Lock()
 
     def clear_possibly_short(self) -> None:
-        """Declare the logs complete, because the cluster has dealt with losses of earlier boots. StorageError.
+        """Clear `possibly_short` and write the boot id, because the cluster has dealt with all losses. StorageError.
 
-        A process that ends before this call leaves the next process with `possibly_short` set.
+        Do nothing after a failed flush. A process that ends before this call leaves the next process with
+        `possibly_short` set.
         """
         with self._lock:
             if not self.flush_failed:
@@ -42,10 +43,11 @@ class DataLossMarker:
                 self.possibly_short = False
 
     def record_flush_failure(self) -> None:
-        """Record that a flush failed, because the page cache may drop its data although the machine keeps running.
+        """Set `flush_failed` and remove `boot.id`; an error of the removal is only logged.
 
-        The next process must then treat the directory as after a power failure. The removal of `boot.id` needs no
-        flush, because after a real power failure the boot id differs anyway.
+        The page cache may drop the data although the machine keeps running. The next process must then treat the
+        directory as after a power failure. The removal needs no flush, because after a real power failure the boot id
+        differs anyway.
         """
         with self._lock:
             self.flush_failed = True
@@ -55,9 +57,9 @@ class DataLossMarker:
                 _LOG.error("%s: cannot be removed to record a failed flush: %s", self._file, error)
 
     def record_loss(self) -> None:
-        """Record that a damaged log is about to be truncated, so that acknowledged records may be missing.
+        """Set `possibly_short` and write an empty `boot.id`, because acknowledged records may be missing. StorageError.
 
-        StorageError. Called before the truncation, so that a process that ends in between leaves the record behind.
+        Called before a damaged log is truncated, so that a process that ends in between leaves the record behind.
         """
         with self._lock:
             if not self.flush_failed and not self.possibly_short:  # the disk already records either of these

@@ -119,20 +119,20 @@ class DirectoryCheckpoints:
             self._high_watermarks = here
 
     def write_leaderships(self, leaderships_: Mapping[TopicPartition, Leadership]) -> None:
-        """Replace the checkpoint of all partitions at once, without a flush."""
+        """Replace the checkpoint of all partitions at once, without a flush, if any leadership has changed."""
         with self._lock:
             if leaderships_ != self._leaderships:
                 leaderships.write(self._files, self._path, leaderships_)
                 self._leaderships = leaderships_
 
     def write_recovery_points(self) -> None:
-        """Write the recovery point of every open log."""
+        """Write the recovery point of every open log, and flush the file. Entries of other logs stay."""
         with self._lock:
             self._recovery_points |= {tp: log.recovery_point for tp, log in list(self._logs.items())}
             self._write(RECOVERY_POINTS, self._recovery_points)
 
     def write_log_starts(self) -> None:
-        """Write the log starts that segment names do not show, or would not show if the power failed now."""
+        """Write and flush the log starts that segment names do not show, or would not show if the power failed now."""
         with self._lock:
             for tp, log in list(self._logs.items()):
                 if log.log_start_offset > log.segment_base_offsets[0] or not log.names_flushed:
@@ -158,9 +158,10 @@ class DirectoryCheckpoints:
     # --- values that no longer hold ------------------------------------------------------------------
 
     def lower_to(self, tp: TopicPartition, offset: int) -> None:
-        """Lower every value past `offset`, because the log is truncated there.
+        """Lower every value of the partition past `offset` to it and flush the files, because the log is truncated
+        there.
 
-        A log that is truncated below its recorded start begins at `offset` instead.
+        A recorded log start past `offset` is removed, because the log then starts at its first segment.
         """
         self.lower_except_high_watermark(tp, offset)
         with self._lock:
@@ -169,7 +170,7 @@ class DirectoryCheckpoints:
             self.remove_log_start(tp)
 
     def lower_except_high_watermark(self, tp: TopicPartition, offset: int) -> None:
-        """Lower the recovery point and the cleaner offset to `offset`.
+        """Lower the recovery point and the cleaner offset to `offset` if they are past it, and flush the files.
 
         The high watermark stays, because it shows how many committed records the log lacks.
         """
@@ -178,7 +179,7 @@ class DirectoryCheckpoints:
             self._lower(CLEANER_OFFSETS, self._cleaner_offsets, tp, offset)
 
     def remove_log_start(self, tp: TopicPartition) -> None:
-        """Remove the recorded log start, so that the log starts at its first segment."""
+        """Remove the recorded log start and flush the file, so that the log starts at its first segment."""
         with self._lock:
             before = self._log_starts.pop(tp, 0)  # 0 if another thread has removed it
             try:
@@ -188,9 +189,10 @@ class DirectoryCheckpoints:
                 raise
 
     def remove_logs(self, *tps: TopicPartition) -> list[Log]:
-        """Remove all values of these logs, and take the open ones out of use. On an error they stay in use.
+        """Remove all offsets of these logs, then take the open ones out of `logs` and return them.
 
-        The files are written first, so that a later log of the same name inherits nothing even after a crash.
+        The files are written first, so that a later log of the same name inherits nothing even after a crash. On an
+        error all logs stay in use.
         """
         with self._lock:
             for name, offsets in (
@@ -206,7 +208,7 @@ class DirectoryCheckpoints:
             return [log for tp in tps if (log := self._logs.pop(tp, None))]
 
     def _lower(self, name: str, offsets: dict[TopicPartition, int], tp: TopicPartition, offset: int) -> None:
-        """The caller holds the lock."""
+        """Lower one value to `offset` if it is past that, and write the file. The caller holds the lock."""
         before = offsets.get(tp, 0)
         if before > offset:
             offsets[tp] = offset
@@ -217,7 +219,7 @@ class DirectoryCheckpoints:
                 raise
 
     def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """The caller holds the lock."""
+        """Write and flush the file if its content differs from the last write. The caller holds the lock."""
         if self._written.get(name) == offsets:
             return
         self._written.pop(name, None)  # the contents are unknown until the write has succeeded

@@ -5,8 +5,8 @@
     orders 0 AAAAAAAAAAAAAAAAAAAAAQ 17 3 40 2   topic, partition, topic id, leader epoch, leader (−1: none),
                                                 partition epoch, controller epoch
 
-A log's epoch cache (`storage.log.leader_epochs`) knows only epochs with appended records. This file also names an epoch
-that ended without a record, so that a restarted broker accepts no other leader in that epoch
+A log's epoch cache (`storage.log.leader_epochs`) knows only epochs with appended records. The checkpoint also names an
+epoch that ended without a record, so that a restarted broker accepts no other leader in that epoch
 (`node.replication.leader_epoch_fence`). An entry holds only for the topic with its id, not for a later topic of the
 same name.
 

@@ -14,9 +14,9 @@ found-empty                        the directory was empty when this broker firs
 <topic>-<partition>.<hex>-delete/  a deleted log; the next start removes it if a crash interrupted its removal
 <topic>-<partition>.<hex>-stray/   a stray log: it belongs to a topic that no longer exists
 
-A checkpoint is trusted only if the log agrees with it. If the recovery point lies past the log end, or before the end
-of a log that was closed in order, it proves nothing, and the whole log is checked. A log start past the log end is
-ignored, because obeying it would remove every record that is left.
+A checkpoint is trusted only if the log agrees with it. A recovery point past the log end, or before the end of a log
+that was closed in order, proves nothing, and the whole log is checked. A log start past the log end is ignored, because
+obeying it would remove every record that is left.
 """
 
 from __future__ import annotations
@@ -86,10 +86,11 @@ class LogDirectory:
 
     @classmethod
     def open(cls, path: Path, files: Files, broker_id: int, cluster_id: str, boot_id: str | None) -> LogDirectory:
-        """Take the directory for this broker until `close`; create it if it is missing.
+        """Take the directory for this broker until `close`; create it if it is missing. No log is opened.
 
-        `boot_id` names the current boot of the kernel; None if it is unknown. DataDirectoryError if another process
-        holds the directory, or if it belongs to another broker or cluster. StorageError if it cannot be written.
+        The clean-shutdown marker is removed. `boot_id` names the current boot of the kernel; None if it is unknown.
+        DataDirectoryError if another process holds the directory, if it belongs to another broker or cluster, or if it
+        holds logs but names no owner. StorageError if it cannot be written.
         """
         unnamed = [each for each in path.parents if not files.exists(each)]
         files.make_directory(path)
@@ -126,7 +127,7 @@ class LogDirectory:
         return self.failure is None and not self.closed
 
     def may_have_held(self, tp: TopicPartition) -> bool:
-        """Return whether a log with committed records may have been here and is missing now."""
+        """Return whether a log of the partition with committed records may have been here and is missing now."""
         return self.found_empty or (tp not in self.logs and self.checkpoints.high_watermark(tp) > 0)
 
     def forget_found_empty(self) -> None:
@@ -158,11 +159,11 @@ class LogDirectory:
         return [name for name in named if partition_metadata.read(self._files, self.path / name).topic_id == topic_id]
 
     def metadata_of(self, tp: TopicPartition) -> partition_metadata.PartitionMetadata:
-        """Return the topic id of the log, open or not."""
+        """Return the topic id of the log, open or not, as its file says."""
         return partition_metadata.read(self._files, self.path / log_name(tp))
 
     def is_empty_log(self, tp: TopicPartition) -> bool:
-        """Return whether no file of the log, under any suffix, holds a byte, and no topic id is recorded."""
+        """Return whether no segment's `.log`, under any second suffix, holds a byte, and no topic id is recorded."""
         directory = self.path / log_name(tp)
         for name in self._files.names(directory):
             if LOG_SUFFIX in name:
@@ -174,10 +175,10 @@ class LogDirectory:
         return not self.metadata_of(tp).topic_id
 
     def open_log(self, tp: TopicPartition, config: LogConfig) -> Log:
-        """Open a log, and recover or create it if needed. StorageError; InvalidTopicError.
+        """Open a log by its checkpoints, add it to `logs` and return it; recover or create it if needed.
 
-        Slow after a crash. Several threads may open logs at the same time. StorageError also if the directory was
-        closed meanwhile.
+        Slow after a crash. Several threads may open logs at the same time. StorageError, also if the directory was
+        closed meanwhile. InvalidTopicError.
         """
         with self._changed:
             if self.closed:
@@ -263,7 +264,7 @@ class LogDirectory:
                 self._files.remove_directory(self.path / name)
 
     def set_aside(self, tp: TopicPartition) -> Path:
-        """Take a log out of use but keep its files. Return the directory that holds them now."""
+        """Close a log, remove its checkpoints and rename its directory to a stray's name. Return the new directory."""
         self._close_logs(tp)
         self._set_aside.add(named_aside(tp))
         return self._rename(tp, STRAY)
@@ -281,7 +282,9 @@ class LogDirectory:
             raise
 
     def delete(self, *tps: TopicPartition) -> None:
-        """Delete these logs, all at once, so that one flush removes the checkpoint entries of all of them.
+        """Close these logs and rename their directories.
+
+        One flush of each checkpoint removes the entries of all of them.
 
         The directories are renamed, so that a crash never leaves half a log under the partition's name.
         `remove_deleted_log` removes the files later.
@@ -312,13 +315,16 @@ class LogDirectory:
         return retired
 
     def _close_logs(self, *tps: TopicPartition) -> None:
-        """Remove the checkpoints of the logs and close them. After an OutOfDescriptorsError nothing has changed."""
+        """Remove the checkpoints of the logs and close them without a flush.
+
+        After an error all of them are still open.
+        """
         for log in self.checkpoints.remove_logs(*tps):
             log.abandon()
 
     @property
     def has_unwritten_epochs(self) -> bool:
-        """Return whether leader epochs have begun since `write_epochs`."""
+        """Return whether leader epochs have begun that `write_epochs` has not written."""
         return bool(self._unwritten_epochs)
 
     def write_epochs(self) -> None:
@@ -350,11 +356,11 @@ class LogDirectory:
 
     @contextmanager
     def directory_failure_scope(self, *, reraise: bool = False, later: bool = False) -> Iterator[None]:
-        """Turn a StorageError of the enclosed code into a failure of this directory only.
+        """Take the directory offline (`fail`) if the enclosed code raises a StorageError, and suppress the error.
 
         With `reraise` the error is raised again as well. With `later` or `reraise` an OutOfDescriptorsError is no
         failure: with `later` the code runs again soon, and with `reraise` the caller may repeat it, because nothing
-        was changed.
+        was changed. A closed directory does not fail.
         """
         try:
             yield
@@ -369,11 +375,11 @@ class LogDirectory:
         """Close all logs and release the directory. With `clean`, flush them first and write the clean-shutdown marker.
 
         The marker is not written after a storage error, so that the next start recovers. The first error is raised at
-        the end. The marker is also omitted in two cases, because it would declare the logs complete: logs from before a
-        crash were not opened and therefore not checked, or records may be missing or a flush failed.
+        the end. The marker is also omitted if logs from before a crash were not opened and therefore not checked, and
+        if records may be missing or a flush failed.
 
-        The call waits for logs that are just being opened. It does not wait if the disk has failed, because that may
-        take forever; the opening thread then closes its log itself.
+        The call waits for logs that are just being opened. If the disk has failed, the call does not wait, because that
+        may take forever; the opening thread then closes its log itself and releases the directory.
         """
         with self._changed:
             self.closed = True
@@ -396,7 +402,7 @@ class LogDirectory:
 
 
 def _close_all(logs: Iterable[Log], clean: bool) -> StorageError | None:
-    """Close all logs in parallel. Return the first error; None if all were closed."""
+    """Close all logs in parallel, with `clean` after a flush. Return the first error; None if all were closed."""
 
     def close(log: Log) -> StorageError | None:
         try:

@@ -26,7 +26,7 @@ FILE_NAME = "lost-logs"
 
 
 def read(files: Files, directory: Path) -> dict[TopicPartition, str]:
-    """Return the topic ids by partition."""
+    """Return the topic ids of the lost logs by partition; empty if the file is missing or damaged."""
     found: dict[TopicPartition, str] = {}
     for fields in read_lines(files, directory / FILE_NAME) or ():
         if len(fields) == 3 and fields[1].isdecimal():
@@ -35,7 +35,7 @@ def read(files: Files, directory: Path) -> dict[TopicPartition, str]:
 
 
 def write(files: Files, directory: Path, lost: Mapping[TopicPartition, str]) -> None:
-    """Replace the file and flush it. Remove the file if nothing is lost."""
+    """Replace the file and flush it. Remove the file, without a flush, if nothing is lost. StorageError."""
     if lost:
         lines = ((tp.topic, tp.partition, topic_id) for tp, topic_id in sorted(lost.items()))
         write_lines(files, directory / FILE_NAME, lines, fsync=True)

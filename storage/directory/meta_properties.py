@@ -30,7 +30,7 @@ def write(directory: Path, files: Files, broker_id: int, cluster_id: str) -> Non
 def check(directory: Path, files: Files, broker_id: int, cluster_id: str) -> bool:
     """Return whether the directory belongs to this broker; False if it has no owner yet.
 
-    DataDirectoryError if it belongs to another broker or cluster.
+    DataDirectoryError if it belongs to another broker or cluster, or if the file has another format version.
     """
     data = files.read(directory / FILE_NAME)
     if data is None:

@@ -19,7 +19,8 @@ class PreviousShutdown:
     """The facts about the previous process that the next start needs.
 
     clean             the process left its clean-shutdown marker, so no log needs recovery
-    flush_had_failed  a flush had failed, so data counts as flushed only after it is written again
+    flush_had_failed  a flush had failed, so data counts as flushed only after it is written again. True also if
+                      `boot.id` is missing for another reason, for example in a new directory
     possibly_short    acknowledged records may be missing: the machine may have gone down since, a flush had failed, or
                       damaged data was removed. False after a clean shutdown, and if only the process ended, because the
                       page cache then survived
@@ -31,7 +32,7 @@ class PreviousShutdown:
 
     @classmethod
     def read(cls, path: Path, files: Files, *, is_new: bool, boot_id: str | None) -> PreviousShutdown:
-        """Read the files of the directory at `path`.
+        """Return the facts that the files in the directory at `path` show; change nothing.
 
         `is_new`: this broker uses the directory for the first time. `boot_id` names the current boot of the kernel;
         None if it is unknown.

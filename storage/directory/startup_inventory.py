@@ -20,6 +20,8 @@ _LOG = logging.getLogger(__name__)
 class StartupInventory:
     """The result of the comparison, made before any log is opened.
 
+    The construction finishes interrupted deletions and sets strays aside in all directories.
+
     hosted             the topic ids of all partitions that the cluster assigns to this broker; None if unknown
     unreadable_topics  topics for which even the assignment is unknown
     found              the partitions whose logs are to be opened, by directory
@@ -68,10 +70,9 @@ class StartupInventory:
         return True
 
     def raise_if_found_twice(self) -> None:
-        """Raise DataDirectoryError if two directories hold a log of the same partition.
+        """Raise DataDirectoryError if two directories hold a log of the same partition, and neither log is empty.
 
-        An empty log is no conflict. A failed creation left it, and the log was then created in another directory. The
-        empty one is set aside.
+        An empty log is set aside instead. A failed creation left it, and the log was then created in another directory.
         """
         homes: dict[TopicPartition, LogDirectory] = {}
         for directory, tps in self.found.items():
@@ -100,7 +101,10 @@ class StartupInventory:
     # --- once the logs are open ----------------------------------------------------------------------
 
     def absent(self, working: Iterable[LogDirectory]) -> dict[TopicPartition, str]:
-        """Return the topic ids of assigned partitions that are not open in `working`; "" if the id is unknown."""
+        """Return the topic ids of assigned partitions that are not open in `working`; "" if the id is unknown.
+
+        If the assignment is unknown, the partitions whose logs were found count as assigned.
+        """
         present = {tp for directory in working for tp in directory.logs}
         expected = self.hosted
         if expected is None:
@@ -110,13 +114,13 @@ class StartupInventory:
     def lost(
         self, absent: Mapping[TopicPartition, str], before: Mapping[TopicPartition, str]
     ) -> dict[TopicPartition, str]:
-        """Return the absent partitions whose logs are lost. `before` are those recorded at the last start.
+        """Return the topic ids of the absent partitions whose logs are lost. `before` are those recorded earlier.
 
         An absent partition is lost in each of these cases:
         A: a working directory was found empty.
         B: the high-watermark checkpoint shows committed records, and not those of an earlier topic of the same name.
         C: its log was set aside although its topic id may be damaged.
-        D: it was lost at the last start, with the same topic id.
+        D: it was recorded as lost before, with the same topic id.
         """
         working = [directory for directory in self.found if directory.works]
         empty = any(directory.found_empty for directory in working)

@@ -1,7 +1,8 @@
 """Inspects the files of a log directory: reports their contents and their damage, and changes nothing.
 
 Other than a log's own readers, these continue after damage as far as possible and can read files without write access.
-They hold a few megabytes of a file at most, plus one batch if its records are requested. Start with `file_types.py`.
+The readers hold a few megabytes of a file at most, plus one batch if its records are requested. Start with
+`file_types.py`.
 """
 
 from __future__ import annotations

@@ -38,7 +38,10 @@ class Batch(NamedTuple):
 
 
 def walk(source: DamagedFileReader) -> Iterator[Batch | Damage]:
-    """Yield the batches as their headers describe them, up to damage after which no batch can be found."""
+    """Yield the batches as their headers describe them; a Damage after which no batch can be found is the last item.
+
+    No CRC is checked.
+    """
     position = 0
     while position < source.size:
         present = source.size - position
@@ -55,9 +58,11 @@ def walk(source: DamagedFileReader) -> Iterator[Batch | Damage]:
 
 
 def inspect_batches(source: DamagedFileReader, base_offset: int | None, *, records: bool) -> Iterator[Finding]:
-    """Yield the findings of a `.log`. `base_offset` is the one in its name.
+    """Yield each batch of a `.log`, and after a damaged one its Damage.
 
-    With `records`, each batch's records follow it.
+    `base_offset` is that in the file name, or None.
+
+    With `records`, the records of an undamaged batch follow it.
     """
     next_offset = base_offset or 0
     for batch in walk(source):

@@ -18,7 +18,7 @@ _LONGEST_LINE = 4096
 
 
 class DamagedFileReader:
-    """Reads a file forward from a chunk in memory. The size is that at opening, because a broker may append meanwhile.
+    """Reads a file through a chunk in memory. `size` is that at opening, because a broker may append meanwhile.
 
     OSError, with the path, if the file cannot be read; StorageError if it is not a regular file.
     """
@@ -44,7 +44,7 @@ class DamagedFileReader:
         os.close(self._fd)
 
     def read(self, position: int, count: int) -> memoryview:
-        """Return up to `count` bytes; fewer only at the end of the file."""
+        """Return `count` bytes from `position` on; fewer only at the end of the file."""
         at = position - self._start
         if at < 0 or at + count > len(self._chunk):
             wanted = min(max(count, _CHUNK_BYTES), self.size - position)
@@ -59,13 +59,13 @@ class DamagedFileReader:
             raise OSError(error.errno, error.strerror, str(self.path)) from None
 
     def pieces(self, position: int, end: int) -> Iterator[memoryview]:
-        """Yield all bytes from `position` to `end`, a chunk at a time."""
+        """Yield the bytes from `position` to `end`, or to the end of the file, a chunk at a time."""
         while position < end and (piece := self.read(position, min(_CHUNK_BYTES, end - position))):
             yield piece
             position += len(piece)
 
     def zeros_from(self, position: int) -> bool:
-        """Return whether only zeros follow."""
+        """Return whether the file has only zeros from `position` on, or ends there."""
         if self._zeros_from is None:
             self._zeros_from = self._end_of_content()
         return position >= self._zeros_from
@@ -81,7 +81,7 @@ class DamagedFileReader:
         return 0
 
     def entries(self, layout: Struct, position: int = 0) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """Yield (position, fields) of each whole entry of this layout."""
+        """Yield (position, fields) of each whole entry of this layout from `position` to the end of the file."""
         while len(entry := self.read(position, layout.size)) == layout.size:
             yield position, layout.unpack(entry)
             position += layout.size

@@ -56,9 +56,9 @@ _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFF
 
 
 def inspect(path: Path, *, records: bool = False) -> Iterator[Finding]:
-    """Return the findings of a file. StorageError at once if its name is not that of a log file.
+    """Return the findings of a file. StorageError at once if its name is not that of a file in a log or log directory.
 
-    Other errors are those of `DamagedFileReader`.
+    Iteration reads the file, with the errors of `DamagedFileReader`. With `records`, a `.log` also yields its records.
     """
     if path.name not in _BY_NAME and _parts(path)[1] not in _SUFFIXES:
         raise StorageError(f"{path}: not the name of a file in a log or a log directory")
@@ -87,7 +87,10 @@ def _findings(path: Path, records: bool) -> Iterator[Finding]:
 
 
 def files_below(path: Path) -> Iterator[Path]:
-    """Yield the file itself, or the files of a log directory: its own first, then each log's, segments by offset."""
+    """Yield the file itself, or the files of a directory: its own first, then those below it, segments by offset.
+
+    Files of unknown names and links to directories are left out.
+    """
     if not path.is_dir():
         yield path
         return

@@ -25,7 +25,10 @@ _ABORTED = Struct(">hqqqq")
 def inspect_offset_index(
     source: DamagedFileReader, base_offset: int, log: DamagedFileReader | None, *, active: bool
 ) -> Iterator[Finding]:
-    """Yield the findings. `log` is the segment's `.log`; None if it is missing. `active`: no segment follows."""
+    """Yield each entry, and after a damaged one its Damage. `active`: no segment follows.
+
+    `log` is the segment's `.log`; None if it is missing, so that only the order of the entries is checked.
+    """
     last = (-1, -1)
     for position, (relative, place) in source.entries(OFFSET_ENTRY):
         if (relative, place) == (0, 0) and source.zeros_from(position):
@@ -56,7 +59,7 @@ def _contradiction(log: DamagedFileReader, offset: int, place: int) -> str | Non
 def inspect_time_index(
     source: DamagedFileReader, base_offset: int, log: DamagedFileReader | None, *, active: bool
 ) -> Iterator[Finding]:
-    """Yield as `inspect_offset_index`."""
+    """Yield as `inspect_offset_index`, for a time index."""
     maxima = _Maxima(log) if log is not None else None
     last = (NO_TIMESTAMP, -1)
     for position, (timestamp, relative) in source.entries(TIME_ENTRY):
@@ -85,9 +88,10 @@ class _Maxima:
         self._broken = False
 
     def contradiction(self, timestamp: int, offset: int) -> str | None:
-        """Return the contradiction between an entry and the `.log`; None if there is none. Offsets must increase.
+        """Return the contradiction between an entry and the `.log`; None if there is none.
 
-        None also if the `.log` is damaged before the offset, because it then proves nothing.
+        The offsets of successive calls must increase. None also if the `.log` is damaged before the offset, because the
+        `.log` then proves nothing.
         """
         for batch in self._batches:
             if not isinstance(batch, Batch):

@@ -26,7 +26,11 @@ Parser = Callable[[list[str]], Fact]
 
 
 def inspect_checkpoint(source: DamagedFileReader, parse: Parser) -> Iterator[Finding]:
-    """Yield the findings of a checkpoint file. `parse` raises ValueError for a damaged entry."""
+    """Yield each entry of a checkpoint file as `parse` returns it, and each Damage.
+
+    `parse` raises ValueError or InvalidTopicError for a damaged entry. A wrong version, or an unreadable number of
+    entries, ends the inspection.
+    """
     count: int | None = None
     found = 0
     position, text = 0, "\n"
@@ -136,7 +140,7 @@ def inspect_clean_marker(source: DamagedFileReader) -> Iterator[Finding]:
 
 
 def inspect_line(source: DamagedFileReader) -> Iterator[Finding]:
-    """Yield the line of `boot.id` or `session.id`; nothing for a lock."""
+    """Yield each line of a file that has no other structure; nothing for an empty file such as the lock."""
     for _, text in source.lines():
         yield Fact("line", {"text": text.rstrip("\n")})
 

@@ -62,7 +62,7 @@ MAX_QUICKLY_COMPRESSED_BYTES = 16 << 10
 
 
 class ValidatedBatch(NamedTuple):
-    """A producer's batch, ready for an append. The leader still assigns its offsets and epoch."""
+    """A producer's batch and its header, ready for an append. The leader still assigns its offsets and epoch."""
 
     header: BatchHeader
     data: Buffer
@@ -71,6 +71,8 @@ class ValidatedBatch(NamedTuple):
 def validate_batch(batch: Buffer, config: LogConfig, now_ms: int) -> ValidatedBatch:
     """Return the single batch in `batch` if its producer may append it to a topic with these settings.
 
+    The result is recompressed if `compression.type` names another codec; `batch` is not changed.
+
     CorruptMessageError, InvalidRecordError, MessageTooLargeError, RecordListTooLargeError, InvalidTimestampError,
     InvalidTxnStateError, UnsupportedCompressionTypeError.
     """
@@ -78,7 +80,7 @@ def validate_batch(batch: Buffer, config: LogConfig, now_ms: int) -> ValidatedBa
 
 
 def validation_steps(batch: Buffer, config: LogConfig, now_ms: int) -> Steps[ValidatedBatch]:
-    """Return as `validate_batch`. The records are a long step if they are many or large."""
+    """Return the steps of `validate_batch`. Decoding or recompressing many or large records is one long step."""
     header = _checked_header(batch, config)
     if not _needs_records(header, config, now_ms):
         return ValidatedBatch(header, batch)
@@ -173,7 +175,10 @@ def _check_attributes(header: BatchHeader) -> None:
 
 
 def _with_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int, limit: int) -> ValidatedBatch:
-    """Check and recompress the records as needed. They may have `limit` bytes when decompressed."""
+    """Check and recompress the records as needed, and return the batch to append.
+
+    MessageTooLargeError if the records have more than `limit` bytes when decompressed.
+    """
     try:
         if config.inspects_records or _is_late(header.max_timestamp, config, now_ms):
             _check_records(batch, header, config, now_ms, limit)
@@ -188,7 +193,10 @@ def _with_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms:
 
 
 def _check_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int, limit: int) -> None:
-    """Raise the error that names the records which the topic's settings forbid, at most `MAX_NAMED_RECORDS` of them."""
+    """Raise an error that names the records which the topic's settings forbid, at most `MAX_NAMED_RECORDS` of them.
+
+    InvalidTimestampError if a timestamp is among the faults, otherwise InvalidRecordError.
+    """
     outline = outline_batch(batch, header, limit=limit)
     timestamps = outline.timestamps()  # raises if a timestamp leaves 64 bits, because no reader could decode it
     keyless: dict[int, str] = {}

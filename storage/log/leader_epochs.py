@@ -33,8 +33,8 @@ class LeaderEpochs:
     file, before the recovery point moves past the start of an epoch. Epochs above the recovery point are restored from
     the batches.
 
-    `on_epoch_begun` is called with each log whose new epoch is not written. Any thread may call `write` and `flush`.
-    After `close` nothing is written.
+    `on_epoch_begun` is called with this object when `assign` has begun an epoch, which is not written yet. Any thread
+    may call `write` and `flush`. After `close` nothing is written.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class LeaderEpochs:
     def load(
         cls, directory: Path, files: Files, on_epoch_begun: Callable[[LeaderEpochs], object] = lambda epochs: None
     ) -> LeaderEpochs | None:
-        """Read the file; None if it is missing or its entries do not increase.
+        """Return the epochs of the file; None if the file is missing or damaged, or if its entries do not increase.
 
-        The epochs are then read from the batches.
+        Recovery then reads the epochs from the batches.
         """
         lines = read_lines(files, directory / FILE_NAME)
         if lines is None:
@@ -81,7 +81,10 @@ class LeaderEpochs:
         return self._entries[-1].epoch if self._entries else None
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Begin an epoch at the offset. Return False, and change nothing, if it has begun already.
+        """Begin an epoch at the offset, in memory only, and call `on_epoch_begun`.
+
+        Return False, and change nothing, if `epoch` is negative, or is the latest one and began at or before the
+        offset.
 
         Entries that contradict the new one (a start at or after it, a later epoch) are removed. An epoch without
         records therefore leaves no trace.
@@ -96,10 +99,11 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart | None:
-        """Return (the greatest epoch ≤ `epoch`, the offset at which it ends); None if that is unknown.
+        """Return (the greatest epoch ≤ `epoch`, the offset at which the next epoch begins).
 
         The latest epoch ends at the log end. If `epoch` precedes all known epochs, the answer is (`epoch`, the first
-        start offset), because this log holds no record of it.
+        start offset), because this log holds no record of it. None for an epoch that is negative or above the latest
+        one, and if no epoch is known.
         """
         if not self._entries or epoch < 0 or epoch > self._entries[-1].epoch:
             return None
@@ -110,19 +114,25 @@ class LeaderEpochs:
         return EpochStart(self._entries[slot - 1].epoch if slot else epoch, following)
 
     def span_of(self, offset: int) -> tuple[int | None, int | None]:
-        """Return (the epoch of the offset, the offset at which the next epoch begins); None for an unknown one."""
+        """Return (the epoch of the offset, the offset at which the next epoch begins).
+
+        The epoch is None before the first entry. The offset is None in the latest epoch.
+        """
         slot = bisect_right(self._entries, offset, key=attrgetter("start_offset"))
         following = self._entries[slot].start_offset if slot < len(self._entries) else None
         return (self._entries[slot - 1].epoch if slot else None), following
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Remove the epochs that begin at or after the new log end."""
+        """Remove the epochs that begin at or after the new log end, and write the file if any was removed."""
         kept = [e for e in self._entries if e.start_offset < end_offset]
         if len(kept) != len(self._entries):
             self._store(kept)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Remove the epochs that ended before the new log start. The epoch that contains the start now begins there."""
+        """Remove the epochs that ended at or before the new log start, and write the file.
+
+        The epoch that contains the log start now begins there.
+        """
         slot = bisect_right(self._entries, start_offset, key=attrgetter("start_offset"))
         if slot and self._entries[slot - 1].start_offset < start_offset:
             first = EpochStart(self._entries[slot - 1].epoch, start_offset)
@@ -131,12 +141,12 @@ class LeaderEpochs:
             self._store(self._entries[slot - 1 :])
 
     def extend_first(self, epoch: int, start_offset: int) -> None:
-        """Lower the start offset of the first epoch, if `epoch` is the first one."""
+        """Lower the start offset of the first epoch and write the file, if `epoch` is the first one."""
         if self._entries and self._entries[0].epoch == epoch and self._entries[0].start_offset > start_offset:
             self._store([EpochStart(epoch, start_offset), *self._entries[1:]])
 
     def rebuild(self, starts: Iterable[tuple[int, int]], max_epoch: int | None = None) -> None:
-        """Replace all entries by those of the batches' (epoch, base offset) in log order.
+        """Replace all entries by those that follow from the batches' (epoch, base offset) in log order; write the file.
 
         No CRC covers the epoch of a batch. An epoch above that of the next batch is therefore ignored, and the last one
         is ignored if it is above `max_epoch`.
@@ -160,7 +170,7 @@ class LeaderEpochs:
         self._store([])
 
     def write(self) -> None:
-        """Write the entries to the file, without a flush. StorageError."""
+        """Write the entries to the file, without a flush, if they have changed since the last write. StorageError."""
         with self._writing:
             if self._unwritten and not self._closed:
                 self._unwritten = False  # set first, because an epoch that begins meanwhile needs another write
@@ -178,7 +188,7 @@ class LeaderEpochs:
         self._store(self._entries)
 
     def flush(self) -> None:
-        """Write the entries and flush the file. StorageError."""
+        """Write the entries and flush the file, if they have changed since the last flush. StorageError."""
         if self._unflushed:
             self._unflushed = False
             try:

@@ -1,6 +1,7 @@
 """One replica's log of one partition: an ordered list of segments. Batches are appended at the end and read anywhere.
 
-One thread owns the log and makes all calls. Only `flush` and `leader_epochs.write` may run on another thread meanwhile.
+One thread owns the log and makes all calls. Other threads may meanwhile use `flush`, `fail`, `segments`,
+`segment_facts`, and `write` and `flush` of `leader_epochs`.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ HIGH_WATERMARK = -1
 class Log:
     """The batches of one replica, ordered by offset.
 
-    log_start_offset  the first offset that may be read; at most log_end_offset. Deletion raises it, only a
-                      truncation below it lowers it.
+    log_start_offset  the first offset that may be read; at most log_end_offset. Deletion raises it. Only
+                      `truncate_to` an offset below it, or `truncate_fully_and_start_at`, may lower it.
     topic_id          from `partition.metadata`; "" if that file is missing or damaged.
     config            may be replaced at any time.
-    truncation_count  how often records were removed from the end. Offsets read before may name other records now.
+    recovered         the findings of the recovery when the log was opened.
+    truncation_count  differs after records were removed from the end. Offsets read before may name other records now.
                       Raised before the checkpoints of the log are lowered.
     """
 
@@ -102,8 +104,11 @@ class Log:
         on_loss: Callable[[], None] = lambda: None,
         on_epoch_begun: Callable[[LeaderEpochs], object] = lambda epochs: None,
     ) -> Log:
-        """Open or create the log in a directory. The log starts at its oldest segment, see `raise_log_start`.
+        """Recover and open the log in a directory, or create both. StorageError.
 
+        The log starts at its oldest segment. The caller passes a later start to `raise_log_start`.
+
+        recovery_point   all records below it were flushed.
         clean            the previous process closed the log in order. Otherwise recovery checks all batches from the
                          recovery point on and truncates the log before damage (`storage.log.recovery`).
         cleaned_to       the cleaner has compacted the log up to this offset, whatever the topic's policy is now. Below
@@ -113,7 +118,8 @@ class Log:
                          inside a batch, and because another thread may have written a checkpoint meanwhile. When it
                          returns, all checkpoints of the log, also on the disk, must be at most that offset, because
                          records appended later at the same offsets are different and not flushed.
-        on_flush_failed  is called on the thread of the flush before the error is raised.
+        on_flush_failed  is called on the thread of a failed flush before the error is raised, except for an
+                         OutOfDescriptorsError.
         rewrite          a flush failed in the previous process. Its data must be written again before a flush counts.
         on_loss          see `recovery.Recovery`.
         on_epoch_begun   see `LeaderEpochs`.
@@ -141,12 +147,15 @@ class Log:
 
     @property
     def log_end_offset(self) -> int:
-        """The offset of the next record. Raised by appends, lowered by truncation."""
+        """Return the offset that the next appended record gets.
+
+        Appends raise it, `truncate_to` lowers it, and `truncate_fully_and_start_at` sets it.
+        """
         return self._appender.end_offset
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of all `.log` files."""
+        """Return the size in bytes of the batches in all segments, also of those below the log start offset."""
         return self._segments.size_bytes
 
     @property
@@ -164,7 +173,7 @@ class Log:
 
     @property
     def segment_facts(self) -> list[retention.SegmentFacts]:
-        """Return the facts that retention needs about the current segments. Any thread may call this."""
+        """Return the facts that retention needs about each segment, oldest first. Any thread may call this."""
         row, end = self._segments.row, self.log_end_offset
         ends = [*(segment.base_offset for segment in row[1:]), end]
         return [
@@ -174,12 +183,15 @@ class Log:
 
     @property
     def closed(self) -> bool:
-        """Return whether the log has closed its files. Nothing may be changed in its directory any more."""
+        """Return whether `close` or `abandon` has closed the files.
+
+        The log's directory must not be changed any more.
+        """
         return self._abandoned
 
     @property
     def last_offsets_of_producers(self) -> dict[int, int]:
-        """Return, for each producer id that the log remembers, the last offset of that producer's last batch."""
+        """Return the last offset of each producer's last batch, by producer id; only producers with known batches."""
         return {
             producer_id: producer.batches[-1].last_offset
             for producer_id, producer in self._appender.producers.producers.items()
@@ -201,15 +213,22 @@ class Log:
 
     @property
     def largest_timestamp(self) -> int:
-        """Return the largest timestamp in ms; −1 if no record has one."""
+        """Return the largest timestamp (ms) in all segments, also below the log start; −1 if no record has one."""
         return self._segments.largest_timestamp
 
     def end_offset_for_epoch(self, epoch: int) -> EpochStart | None:
-        """Return (the greatest epoch ≤ `epoch` in this log, the offset at which it ends); None if that is unknown."""
+        """Return (the greatest epoch ≤ `epoch` in this log, the offset after it); the latest epoch ends at the log end.
+
+        If `epoch` precedes all known epochs: (`epoch`, the start of the first one). None for an epoch that is negative
+        or above the latest one, and if the log knows no epoch.
+        """
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
     def epoch_at(self, offset: int) -> int | None:
-        """Return the leader epoch in which the record at this offset was appended; None if that is unknown."""
+        """Return the last leader epoch that began at or before this offset; None if the log knows no such epoch.
+
+        An offset at or past the log end therefore has the latest epoch.
+        """
         return self.leader_epochs.span_of(offset)[0]
 
     def assign_topic_id(self, topic_id: str) -> None:
@@ -220,14 +239,21 @@ class Log:
     # --- appending -----------------------------------------------------------------------------------
 
     def assign_leader_epoch(self, epoch: int) -> None:
-        """Begin the epoch at the log end. Called when this replica becomes leader."""
+        """Begin the epoch at the log end, unless it is the latest epoch already.
+
+        Called when this replica becomes leader.
+
+        The epoch stays in memory until `leader_epochs.write`. StorageError if the log has failed.
+        """
         self._raise_if_failed()
         self.leader_epochs.assign(epoch, self.log_end_offset)
 
     def append_as_leader(self, batch: Buffer, leader_epoch: int, now_ms: int) -> AppendInfo:
-        """Append exactly one batch from a producer and assign its offsets. The caller's buffer is not changed.
+        """Validate and append exactly one batch from a producer, and assign its offsets and leader epoch.
 
-        Raises the errors of `storage.log.batch_validation`, which may take long, and those of `append_validated`.
+        A batch that this producer has appended before is not appended again; the result then has its first offsets. The
+        caller's buffer is not changed. Raises the errors of `storage.log.batch_validation`, which may take long, and
+        those of `append_validated`.
         """
         try:
             validated = validate_batch(batch, self.config, now_ms)
@@ -240,7 +266,8 @@ class Log:
     def append_validated(self, batch: ValidatedBatch, leader_epoch: int, now_ms: int) -> AppendInfo:
         """Append a batch that has passed validation for this topic; otherwise as `append_as_leader`.
 
-        OutOfOrderSequenceError, InvalidProducerEpochError, StorageError. If one is raised, nothing was written.
+        OutOfOrderSequenceError, InvalidProducerEpochError, StorageError. If one is raised, the batch is not in the log.
+        If written bytes could not be removed, all later calls raise StorageError.
         """
         self._raise_if_failed()
         try:
@@ -250,10 +277,10 @@ class Log:
             raise
 
     def find_repeated(self, batch: Buffer) -> AppendInfo | None:
-        """Return the position of an earlier append of a batch that the topic's settings now forbid; None if not found.
+        """Return the offsets at which the producer has appended this batch before; None if the log remembers no append.
 
-        The producer did not receive the answer to its first request. A refusal now would wrongly report that the
-        records were not appended. None also if the batch is damaged or if the buffer holds more than this batch.
+        Called for a batch that the topic's settings now forbid, because a refusal would wrongly report that its records
+        were not appended. None also if the batch is damaged or if the buffer holds more than this batch.
         """
         try:
             header = read_header(batch)
@@ -265,19 +292,23 @@ class Log:
     def append_as_follower(
         self, batches: Buffer, now_ms: int | None = None, *, leader_log_start: int = 0
     ) -> AppendInfo:
-        """Append whole batches as the leader's log holds them.
+        """Append whole batches as the leader's log holds them, with their offsets, epochs and timestamps.
+
+        Return the base offset of the first batch and the new log end − 1. Without a batch, both follow from the log
+        end.
 
         The first batch begins at or after the log end offset, and each other one at or after the end of the batch
         before it. Offsets that compaction removed from the leader's log are therefore missing here too.
 
-        The first batch may begin before the log end if this log is empty, or if the leader's log start is this log's
-        end, because a leader sends whole batches. This log is then emptied and starts at its former end offset.
+        A leader sends whole batches. The first batch may therefore begin before the log end, and end after it, if this
+        log is empty or if the leader's log start is this log's end. The log is then emptied before the append, and its
+        log start becomes its former end offset.
 
         `now_ms` is needed to roll a segment by age if its records have no timestamps. A partial batch at the end of
         the buffer, as a fetch may truncate it, is ignored.
 
-        CorruptMessageError if a batch is damaged, InvalidRecordError if offsets decrease; nothing is written then.
-        After a StorageError a prefix of whole batches may have been appended.
+        CorruptMessageError if a batch is damaged, InvalidRecordError if a batch begins too early; nothing is written
+        then. After a StorageError a prefix of whole batches may have been appended.
         """
         self._raise_if_failed()
         view, end = memoryview(batches), self.log_end_offset
@@ -302,7 +333,10 @@ class Log:
             self._failure = error
 
     def roll(self, now_ms: int) -> bool:
-        """Begin a new segment at the log end. Return False if the active segment is empty."""
+        """Seal the active segment, write a producer snapshot, and begin a new segment at the log end.
+
+        Return False, and do nothing, if the active segment is empty.
+        """
         self._raise_if_failed()
         if not self._segments.active.size:
             return False
@@ -314,9 +348,14 @@ class Log:
     def read(self, offset: int, max_bytes: int, upper_bound: int | None = None, *, at_least_one: bool = True) -> Buffer:
         """Return whole batches, as they are in the file, from the one that holds `offset`; at most `max_bytes`.
 
-        The result ends at the end of a segment and before the first batch at or after `upper_bound` (None: the log
-        end). With `at_least_one` the first batch is returned even if it alone is larger than `max_bytes`. The result
-        is empty if no record may be read yet. OffsetOutOfRangeError below the log start and past the log end.
+        If compaction removed that batch, the result begins with the next one. The result ends at the end of a segment
+        and before the first batch at or after `upper_bound` (None: the log end).
+
+        With `at_least_one` the first batch is returned even if it alone is larger than `max_bytes`. Otherwise the
+        result is empty then, and always if `offset` is at or after the bound. The CRC is not checked.
+
+        OffsetOutOfRangeError below the log start and past the log end. CorruptMessageError if the first batch's offset
+        or epoch contradicts the batches around it.
         """
         self._raise_if_failed()
         if not self.log_start_offset <= offset <= self.log_end_offset:
@@ -327,40 +366,44 @@ class Log:
         return self._reader.read(offset, max_bytes, end_offset, at_least_one)
 
     def bytes_between(self, offset: int, end_offset: int) -> int | None:
-        """Return the bytes from the batch that holds `offset` up to the batch that holds `end_offset`, without reading.
+        """Return the number of bytes from the start of the batch with `offset` to the start of that with `end_offset`.
 
-        Both offsets are within the log. None if a segment ends between them, because a `read` ends there too.
+        Both offsets are within the log; the log end has the position after the last batch. None if a segment ends
+        between them, because a `read` ends there too. No batch is read except to find the two positions.
         """
         self._raise_if_failed()
         return self._reader.bytes_between(offset, end_offset)
 
     def offset_for_timestamp(self, timestamp: int, upper_bound: int) -> TimestampOffset | None:
-        """Return the first record below `upper_bound` (exclusive) whose timestamp is at least `timestamp` (ms).
+        """Return the first record from the log start to `upper_bound` (exclusive) with a timestamp ≥ `timestamp` (ms).
 
-        CorruptMessageError if a batch is damaged, UnreadableRecordsError if its producer wrote records that cannot be
-        decoded.
+        None if there is none. CorruptMessageError if a batch is damaged, UnreadableRecordsError if its producer wrote
+        records that cannot be decoded, StorageError if the log has failed.
         """
         return run_steps(self.offset_for_timestamp_steps(timestamp, upper_bound))
 
     def offset_for_timestamp_steps(self, timestamp: int, upper_bound: int) -> Steps[TimestampOffset | None]:
-        """Return as `offset_for_timestamp`. The log may change between two steps."""
+        """Return the steps of `offset_for_timestamp` (`storage.steps`).
+
+        The log may change between two steps. If it loses or replaces segments, the look-up starts again.
+        """
         return self._look_up(partial(timestamp_lookup.offset_for_timestamp, self._segments, timestamp), upper_bound)
 
     def offset_of_max_timestamp(self, upper_bound: int) -> TimestampOffset | None:
-        """Return the record with the largest timestamp below `upper_bound` (exclusive); the first one of equals.
+        """Return the record with the largest timestamp from the log start to `upper_bound` (exclusive).
 
-        Errors as in `offset_for_timestamp`.
+        The first of equals counts. None if no record there has a timestamp. Errors as in `offset_for_timestamp`.
         """
         return run_steps(self.offset_of_max_timestamp_steps(upper_bound))
 
     def offset_of_max_timestamp_steps(self, upper_bound: int) -> Steps[TimestampOffset | None]:
-        """Return as `offset_of_max_timestamp`. The log may change between two steps."""
+        """Return the steps of `offset_of_max_timestamp`. The log may change as in `offset_for_timestamp_steps`."""
         return self._look_up(partial(timestamp_lookup.offset_of_max_timestamp, self._segments), upper_bound)
 
     def _look_up(
         self, begin: Callable[[int, int], Steps[TimestampOffset | None]], upper_bound: int
     ) -> Steps[TimestampOffset | None]:
-        """Return the answer of a look-up between the log start and the bound. `begin` starts it.
+        """Return the answer of a look-up between the log start and the bound; `begin`(log start, bound) starts it.
 
         A: if segments were truncated, deleted or replaced between two steps, the look-up starts again, because it
            would read files that have changed or that exist no more.
@@ -379,7 +422,10 @@ class Log:
         return self.truncation_count, self._names, self._failure
 
     def _confirmed(self, found: TimestampOffset | None) -> TimestampOffset | None:
-        """Check the batch's epoch against the epoch cache, because no CRC covers the epoch. CorruptMessageError."""
+        """Return the answer of a look-up. CorruptMessageError if the epoch cache has another epoch for its offset.
+
+        No CRC covers the epoch of a batch. An epoch that the cache does not know is accepted.
+        """
         if found is not None and self.leader_epochs.span_of(found.offset)[0] not in (None, found.leader_epoch):
             raise CorruptMessageError(
                 f"{self.directory.name}: the batch at offset {found.offset} has leader epoch {found.leader_epoch},"
@@ -388,10 +434,11 @@ class Log:
         return found
 
     def segment_offsets(self, timestamp: int, max_num_offsets: int, now_ms: int) -> list[int]:
-        """Return the base offsets of segments last written at or before `timestamp` (ms), and of all before them.
+        """Return the base offset of the newest segment last written at or before `timestamp` (ms), and all before it.
 
-        ListOffsets version 0: descending, at most `max_num_offsets`, up to the log end. `timestamp` −1 asks for the
-        latest offset, −2 for the earliest one.
+        ListOffsets version 0: descending, the first `max_num_offsets` of them. The log end counts as a segment written
+        at `now_ms`, and the log start replaces a lower base offset. `timestamp` −1 means all of these offsets, −2 the
+        earliest alone.
         """
         self._raise_if_failed()
         entries = timestamp_lookup.segment_times(self._segments.row, self.log_start_offset, self.log_end_offset, now_ms)
@@ -408,11 +455,15 @@ class Log:
     # --- shortening ----------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Remove the batch that holds `offset` and everything after it. Return False if the log ends before `offset`.
+        """Remove the batch that holds `offset` and everything after it. Return False if the log ends at or before it.
 
-        If `offset` is below the log start, the log is emptied and starts and ends at `offset`. An epoch that began at
-        the log end is removed in any case: this replica may have led in it without appending, and may now follow a
-        leader that does not know this epoch.
+        The log then ends at that batch's base offset. If `offset` or the end of the remaining batches is below the log
+        start, the log is emptied and starts and ends at `offset`.
+
+        An epoch that begins at the log end is removed in any case, because this replica may have led in it without
+        appending. The leader that it follows now may not know the epoch.
+
+        StorageError; the log has then failed.
         """
         self._raise_if_failed()
         if offset >= self.log_end_offset:
@@ -436,7 +487,10 @@ class Log:
             self._keep_producers(self._segments.base_offsets[0])
 
     def _producers_after_truncation(self) -> ProducerState:
-        """Return the producers' state at the new log end. Rebuild it from the log only if the state cannot rewind."""
+        """Return the producers' state at the new log end, and remove the producer snapshots past it.
+
+        The state is rebuilt from the log only if it cannot be rewound.
+        """
         producers, end_offset = self._appender.producers, self._segments.active.next_offset
         if not producers.rewind_to(end_offset):
             return recovery.rebuild_producers(self._segments, self._snapshots)
@@ -444,7 +498,10 @@ class Log:
         return producers
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Remove all records. The log then starts and ends at `offset`."""
+        """Remove all records, leader epochs and producers' states. The log then starts and ends at `offset`.
+
+        `offset` may be anywhere. StorageError; the log has then failed.
+        """
         self._raise_if_failed()
         self._before_truncation(offset)
         with self._failing_permanently():
@@ -455,9 +512,9 @@ class Log:
             self._after_truncation(ProducerState())
 
     def lower_checkpoints_to_end(self) -> None:
-        """Lower the checkpoints of the log to its end, because records past the end are lost. StorageError.
+        """Lower the recovery point and, by `on_truncation`, all checkpoints of the log to its end. StorageError.
 
-        Otherwise the checkpoints would cover records that are appended there from now on.
+        Called when records past the end are lost. Otherwise the checkpoints would cover the records appended next.
         """
         self._raise_if_failed()
         self._before_truncation(self.log_end_offset)
@@ -481,10 +538,10 @@ class Log:
     # --- losing old segments -------------------------------------------------------------------------
 
     def raise_log_start(self, offset: int) -> bool:
-        """Make all records below `offset` unreadable. Return False if they were unreadable before.
+        """Raise the log start, so that no record below `offset` is read. Return False if the log start is not lower.
 
-        The new log start survives the process once the directory's log-start checkpoint is written.
-        OffsetOutOfRangeError past the log end.
+        No segment is deleted. The new log start survives the process once the caller has written the directory's
+        log-start checkpoint. OffsetOutOfRangeError past the log end.
         """
         if offset > self.log_end_offset:
             raise self._out_of_range(offset, self.log_end_offset)
@@ -495,9 +552,10 @@ class Log:
         return True
 
     def delete_records(self, before_offset: int, high_watermark: int) -> int:
-        """Make all records below the offset unreadable on a user's request. Return the new log start offset.
+        """Raise the log start to `before_offset` on a user's request, unless it is higher. Return the log start.
 
-        `HIGH_WATERMARK` (−1) stands for the high watermark. OffsetOutOfRangeError above that and below −1.
+        `HIGH_WATERMARK` (−1) stands for the high watermark. OffsetOutOfRangeError above that and below −1. No segment
+        is deleted.
         """
         self._raise_if_failed()
         offset = high_watermark if before_offset == HIGH_WATERMARK else before_offset
@@ -507,10 +565,11 @@ class Log:
         return self.log_start_offset
 
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> tuple[Segment, ...]:
-        """Remove the oldest segments as the settings say (`storage.log.retention`). The log then starts after them.
+        """Remove the oldest segments as the settings say (`storage.log.retention`), and return them, oldest first.
 
-        The active segment may go too, after it is rolled. The files are renamed to `.deleted`. The caller calls
-        `delete` of each returned segment after `file.delete.delay.ms`. The next open removes files that are left.
+        The log then starts after them. The active segment may go too, after it is rolled. The files are renamed to
+        `.deleted`. The caller calls `delete` of each returned segment after `file.delete.delay.ms`. The next open
+        removes files that are left.
         """
         self._raise_if_failed()
         count = retention.count_deletable(
@@ -537,8 +596,8 @@ class Log:
         """Replace segments with the cleaned segment that was made from them (`storage.segments.segment_swap`).
 
         `cleaned` has `.cleaned` names and the base offset of the first old segment; it is written and flushed. If some
-        of `old` were truncated or deleted meanwhile, `cleaned` is deleted and False is returned. The caller deletes
-        the old segments as after `delete_old_segments`.
+        of `old` were truncated or deleted meanwhile, `cleaned` is deleted and False is returned. After True the caller
+        deletes the old segments as after `delete_old_segments`. After a StorageError the log has failed.
         """
         self._raise_if_failed()
         if not self._segments.are_neighbours(old) or cleaned.base_offset != old[0].base_offset:
@@ -553,9 +612,10 @@ class Log:
         return True
 
     def _keep_producers(self, begin: int) -> None:
-        """Write a producer snapshot before batches below `begin` are deleted, unless a later snapshot is left.
+        """Write a producer snapshot at the log end, unless a valid snapshot at or after `begin` exists.
 
-        A crash may have damaged the snapshots of rolls, and a truncation removes the snapshots past the new end.
+        Called when no batch below `begin` will be left. A crash may have damaged the snapshots of rolls, and a
+        truncation removes the snapshots past the new end.
         """
         producers = self._appender.producers
         if begin and producers.producers:
@@ -564,7 +624,10 @@ class Log:
                 self._snapshots.write(self.log_end_offset, producers)
 
     def _sweep_snapshots_if_possible(self) -> None:
-        """Leave the removal to the next call if no descriptor is free: the caller must still get its result."""
+        """Remove the producer snapshots that are not needed any more.
+
+        If no descriptor is free, leave the removal to the next call, because the caller must still get its result.
+        """
         with suppress(OutOfDescriptorsError):
             self._sweep_snapshots()
 
@@ -593,7 +656,7 @@ class Log:
 
     @property
     def must_flush(self) -> bool:
-        """Return whether `flush.messages` asks for a flush now."""
+        """Return whether at least `flush.messages` records are unflushed; False once the log is closed."""
         unflushed = self.log_end_offset - self._recovery_point.offset
         return must_flush(unflushed, self.config.flush_messages) and not self._abandoned
 
@@ -604,18 +667,21 @@ class Log:
 
     @property
     def names_flushed(self) -> bool:
-        """Return whether segments that were deleted or replaced stay so if the power fails now."""
+        """Return whether segments that were deleted or replaced stay so if the power fails now.
+
+        False from the change of their names until a flush of the directory that began after it.
+        """
         return self._flushed_names == self._names
 
     def flush(self, *, rolled_only: bool = False) -> None:
         """Flush what is not flushed yet (with `rolled_only`: without the active segment) and raise the recovery point.
 
         Also flushes the directory, so that deleted files stay deleted. May run on any thread, beside all other calls,
-        and takes as long as the disk does.
+        and takes as long as the disk does. Does nothing once the log is closed.
 
-        After a failed flush the contents of the disk are unknown. The log then refuses all later appends, and the
-        flushes that waited for the failed one: the kernel reports a write error once, and has nothing left to write at
-        the next fsync. An OutOfDescriptorsError has no such effect, because no fsync was attempted.
+        After a StorageError the contents of the disk are unknown. The log then refuses all later reads, appends and
+        flushes, because the kernel reports a write error once, and has nothing left to write at the next fsync. An
+        OutOfDescriptorsError has no such effect, because no fsync was attempted.
         """
         with self._flush_lock:
             self._raise_if_failed()
@@ -635,7 +701,7 @@ class Log:
                 raise
 
     def _fail_flush(self, error: StorageError) -> None:
-        """Refuse all later appends and flushes and inform the owner, unless no fsync was attempted."""
+        """Refuse all later reads, appends and flushes and call `on_flush_failed`, unless no fsync was attempted."""
         if not isinstance(error, OutOfDescriptorsError):
             self._failure = error
             if self._on_flush_failed is not None:
@@ -664,7 +730,10 @@ class Log:
         return self._appender.producers.expire(now_ms, expiration_ms)
 
     def close(self) -> None:
-        """Flush everything and close the files, so that the next open needs no recovery."""
+        """Flush everything, write a producer snapshot and close the files, so that the next open needs no recovery.
+
+        A failed log only closes its files. After a StorageError the files are still open.
+        """
         if self._failure is None:
             self._segments.active.seal()
             self.flush()
@@ -687,7 +756,10 @@ class Log:
             self._snapshots.flush(end_offset)  # a roll wrote this snapshot without a flush
 
     def abandon(self) -> None:
-        """Close the files without a flush."""
+        """Close the files without a flush.
+
+        Nothing is written afterwards, and a running flush that fails is no error.
+        """
         self._abandoned = True
         self.leader_epochs.close()
         self._segments.close()

@@ -31,9 +31,10 @@ _ASSIGNED = Struct(">qii")
 
 
 class AppendInfo(NamedTuple):
-    """The offsets of appended records. A `duplicate` has the offsets of its first append.
+    """The offsets of appended records. A `duplicate` was not appended again and has the offsets of its first append.
 
-    log_append_time_ms   −1 with CreateTime
+    last_offset          base_offset − 1 if nothing was appended
+    log_append_time_ms   the timestamp that the leader assigned; −1 with CreateTime and on followers
     """
 
     base_offset: int
@@ -67,7 +68,10 @@ class LogAppender:
         self.reset_end(producers)
 
     def reset_end(self, producers: ProducerState) -> None:
-        """Adopt the end of the active segment as the log end, after the log was opened or truncated."""
+        """Adopt the end of the active segment as the log end, and `producers` as the state up to there.
+
+        Called after the log was opened or truncated.
+        """
         self.end_offset = self._segments.active.next_offset
         self.producers = producers
         #: The broker's clock at the first append to the active segment that passed a time; None before that.
@@ -113,7 +117,7 @@ class LogAppender:
         return AppendInfo(base_offset, last_offset, stamp)
 
     def find_repeated(self, header: BatchHeader, config: LogConfig) -> AppendInfo | None:
-        """Return the offsets at which the batch was appended before; None if it was not."""
+        """Return the offsets at which the producer has appended the batch; None if its state does not remember that."""
         repeated = self.producers.find_duplicate(header)
         if repeated is None:
             return None
@@ -123,7 +127,7 @@ class LogAppender:
     def append_as_follower(
         self, view: memoryview, headers: Sequence[BatchHeader], now_ms: int | None, config: LogConfig
     ) -> AppendInfo:
-        """Append batches that `validated` has accepted; see `Log.append_as_follower`."""
+        """Append the batches whose headers `validated_headers` returned for `view`; see `Log.append_as_follower`."""
         if self._active_since_ms is None:
             self._active_since_ms = now_ms
         base_offset = headers[0].base_offset if headers else self.end_offset
@@ -146,9 +150,9 @@ class LogAppender:
         return AppendInfo(base_offset, self.end_offset - 1)
 
     def validated_headers(self, view: memoryview, may_begin_within: bool) -> list[BatchHeader]:
-        """Return the headers of whole batches from a leader; errors as `Log.append_as_follower`.
+        """Check the whole batches in `view` and return their headers; errors as `Log.append_as_follower`.
 
-        `may_begin_within`: the first batch may begin before the log end.
+        `may_begin_within`: the first batch may begin before the log end if it ends after it.
         """
         expected = self.end_offset
         headers: list[BatchHeader] = []
@@ -179,7 +183,7 @@ class LogAppender:
     # --- rolling -------------------------------------------------------------------------------------
 
     def roll(self, base_offset: int, now_ms: int | None, config: LogConfig) -> None:
-        """Begin a new segment, and write a snapshot of the producers' state at its start."""
+        """Write a snapshot of the producers' state at the log end, then begin a new segment at `base_offset`."""
         self._snapshots.write(self.end_offset, self.producers)
         self._segments.open_next(base_offset, config.index_interval_bytes)
         self._active_since_ms = now_ms

@@ -20,10 +20,10 @@ _NO_EPOCH = -1  # the leader epoch of a batch written before KIP-101
 class LogReader:
     """Remembers the position after each recent read, so that a sequential reader needs no index.
 
-    Readers check the CRC, which covers neither the base offset nor the leader epoch. This class compares both with the
+    Clients check the CRC, which covers neither the base offset nor the leader epoch. The reader compares both with the
     neighbouring batches and with the epoch cache, and returns no batch that contradicts them.
 
-    Call `forget` when segments are truncated or removed.
+    The owner calls `forget` before segments are truncated, removed or replaced.
     """
 
     def __init__(self, segments: Segments, epochs: LeaderEpochs) -> None:
@@ -32,7 +32,7 @@ class LogReader:
         self._positions: dict[int, tuple[Segment, int]] = {}
 
     def read(self, offset: int, max_bytes: int, end_offset: int, at_least_one: bool) -> Buffer:
-        """Read as `Log.read`, for an offset within the log start and end. `end_offset` is at most the log end.
+        """Read as `Log.read`, from an offset that is in the log and below `end_offset`, which is at most the log end.
 
         The result may be empty at the end of the log, because Kafka's cleaner may remove the last batches of a segment.
         """
@@ -87,7 +87,11 @@ class LogReader:
     def _whole_batches(
         self, segment: Segment, start: int, data: bytes, offset: int, least: int, end_offset: int
     ) -> tuple[int, int]:
-        """Return how many bytes of `data` are valid whole batches below `end_offset`, and the offset after them."""
+        """Return how many bytes of `data` are whole batches below `end_offset` that `_fits`, and the offset after them.
+
+        `offset` is the reader's offset, and `least` the lowest base offset of the first batch. (0, `offset`) if the
+        first batch does not qualify.
+        """
         position, expected, size = 0, offset, len(data)
         last = size - HEADER_BYTES
         epoch, epoch_end = self._epoch_at(offset, end_offset)
@@ -128,7 +132,10 @@ class LogReader:
         return base_offset <= expected or next_offset <= self._offset_at(segment, end)
 
     def _offset_at(self, segment: Segment, position: int) -> int:
-        """Return the base offset of the batch at this position, or the offset after the segment."""
+        """Return the base offset of the batch at this position; the offset after the segment if the segment ends there.
+
+        −1 if the file ends too early.
+        """
         if position < segment.size:
             data = segment.log.read(position, _OFFSET.size)
             return int(_OFFSET.unpack(data)[0]) if len(data) == _OFFSET.size else -1

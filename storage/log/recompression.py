@@ -8,7 +8,7 @@ from tidelog.records.header import CODEC_MASK, HEADER, seal
 
 
 def recompress(batch: Buffer, header: BatchHeader, codec: Codec, level: int | None, limit: int) -> bytearray:
-    """Return the same records in a batch with this codec, whatever its size.
+    """Return the same records in a new batch with this codec, even if the new batch is larger.
 
     The records are not validated. CorruptMessageError if they cannot be decompressed; MessageTooLargeError if they have
     more than `limit` bytes when decompressed.

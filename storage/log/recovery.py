@@ -57,7 +57,12 @@ _BESIDE_LOG = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 class RecoveredLog:
     """The opened log. `cut_bytes` and `removed_segments` say how much the crash cost.
 
-    set_aside   names of files that hold flushed data and are no longer part of the log
+    last_batch         the last batch whose header was read; None if none was
+    checked_bytes      bytes whose CRCs were checked
+    cut_bytes          bytes that are no longer part of the log, those of removed segments included
+    removed_segments   segments that were removed or set aside because the log does not continue with them
+    set_aside          names of files that hold flushed data and that this recovery removed from the log
+    seen_epochs        (leader epoch, base offset) of each checked batch whose epoch is above those before it
     """
 
     segments: list[Segment]
@@ -83,7 +88,9 @@ class Recovery:
     rewrite          a flush failed in the previous process. Data past the recovery point may exist in the page cache
                      only, and the kernel may count it as written. The same holds for producer snapshots and the
                      leader-epoch file. All of them are written again
-    on_loss          is called before any part of a batch is removed, because acknowledged records may then be missing
+    on_loss          is called before any part of a batch is removed or set aside, because acknowledged records may then
+                     be missing
+    on_epoch_begun   see `LeaderEpochs`
     opened           closes the opened segments when it is closed
     """
 
@@ -100,7 +107,10 @@ class Recovery:
     opened: ExitStack
 
     def run(self) -> RecoveredLog:
-        """Return the log, checked and ready for appends; an empty log if none exists. StorageError."""
+        """Repair the directory and return the log, checked and ready for appends. StorageError.
+
+        Without segments the log is empty and starts at offset 0.
+        """
         directory, files = self.directory, self.files
         found = files.names(directory)
         segment_swap.recover(directory, files)
@@ -162,7 +172,10 @@ class Recovery:
             )
 
     def _open_segments(self, log: RecoveredLog, bases: Sequence[int]) -> list[str]:
-        """Open segments into `log` until one does not continue it. Return the names of files that were set aside."""
+        """Open segments into `log` until one does not continue it, and remove or set aside that one and all later ones.
+
+        Return the names of foreign files that were set aside.
+        """
         set_aside = []
         for slot, base_offset in enumerate(bases):
             segment, later = self._segment(base_offset), bases[slot + 1 :]
@@ -224,7 +237,10 @@ class Recovery:
         return _follows(base_offset, before.next_offset, holes=self.compacted and (on_disk or far))
 
     def _open(self, log: RecoveredLog, segment: Segment, later: Sequence[int]) -> bool:
-        """Open one segment. Return False if it had to be truncated. `later` are the base offsets after it."""
+        """Load or check one segment, as step 2 or 3 says. Return False if it had to be truncated.
+
+        `later` are the base offsets after it.
+        """
         size = segment.size
         if self.clean or (later and later[0] <= self.recovery_point):
             try:
@@ -259,7 +275,10 @@ class Recovery:
         return segment.size == size
 
     def _remove(self, log: RecoveredLog, bases: Sequence[int]) -> None:
-        """Remove the segments from the last one on, so that a crash meanwhile leaves a prefix of them."""
+        """Remove these segments, or set them aside if they were flushed; call `on_loss` before a segment with batches.
+
+        The last one goes first, so that a crash meanwhile leaves a prefix of them.
+        """
         for base_offset in reversed(bases):
             segment = Segment(self.directory, base_offset, self.files, self.index_interval_bytes)
             if segment.size:
@@ -277,7 +296,10 @@ def _follows(base_offset: int, end_offset: int, *, holes: bool) -> bool:
 
 
 def rebuild_producers(segments: Sequence[Segment], snapshots: ProducerSnapshots) -> ProducerState:
-    """Return the state from the newest valid snapshot and the batches after it."""
+    """Return the producers' state at the log end, from the newest valid snapshot and the batches after it.
+
+    Without a snapshot, all batches are read.
+    """
     end_offset = segments[-1].next_offset
     snapshot = snapshots.latest(end_offset)
     offset, state = snapshot if snapshot is not None else (segments[0].base_offset, ProducerState())
@@ -288,7 +310,10 @@ def rebuild_producers(segments: Sequence[Segment], snapshots: ProducerSnapshots)
 
 
 def _headers_from(segments: Sequence[Segment], offset: int) -> Iterator[BatchHeader]:
-    """Yield the headers of all batches that end at or after `offset`, up to the first unreadable one."""
+    """Yield the headers of all batches that end at or after `offset`.
+
+    Log an error and end at the first unreadable one.
+    """
     try:
         for segment in segments:
             found = segment.find(offset) if segment.next_offset > offset else None
@@ -301,7 +326,10 @@ def _headers_from(segments: Sequence[Segment], offset: int) -> Iterator[BatchHea
 
 
 def _repair_epochs(log: RecoveredLog, *, known: bool, flushed_to: int) -> None:
-    """Make the epoch cache agree with the log. `known`: the cache was read, so it has all epochs below `flushed_to`."""
+    """Make the epoch cache agree with the log, and write its file.
+
+    `known`: the cache was read, so it has all epochs below `flushed_to`.
+    """
     for epoch, offset in log.seen_epochs:
         latest = log.epochs.latest
         if latest is None or (epoch > latest and not (known and offset < flushed_to)):
@@ -345,7 +373,7 @@ def _confirm_epochs(log: RecoveredLog) -> bool:
 
 
 def _header_at(segments: Sequence[Segment], offset: int) -> BatchHeader | None:
-    """Return the header of the first batch that ends at or after the offset."""
+    """Return the header of the first batch that ends at or after the offset; None if there is none."""
     slot = max(bisect_right(segments, offset, key=attrgetter("base_offset")) - 1, 0)
     for segment in segments[slot:]:
         found = segment.find(offset)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 
 def must_flush(unflushed: int, flush_messages: int) -> bool:
-    """Return whether `flush.messages` records are unflushed."""
+    """Return whether at least `flush.messages` records are unflushed."""
     return unflushed >= flush_messages
 
 
@@ -42,9 +42,10 @@ class RecoveryPoint:
             self.offset = min(offset, self.offset)
 
     def advance(self, target: Callable[[], int], flush: Callable[[int, int], None]) -> bool:
-        """Call `flush(start, end)` for the unflushed records below `target()`. Return False if there are none.
+        """Call `flush(start, end)` for the unflushed records below `target()`, then raise the offset to that target.
 
-        The recovery point does not move if `flush` raises, or if the log is truncated meanwhile.
+        Return False, without a flush, if there are none. The offset does not move if `flush` raises, or if `lower` was
+        called meanwhile.
         """
         with self._state:
             truncation_count, start, end = self._truncations, self.offset, target()

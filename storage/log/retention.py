@@ -14,7 +14,11 @@ from storage.configs.log_config import LogConfig
 
 
 class SegmentFacts(NamedTuple):
-    """`end_offset` is the base offset of the next segment, or the log end. Times in ms; −1 for none."""
+    """The facts of one segment. `end_offset` is the base offset of the next segment, or the log end.
+
+    largest_timestamp   ms; −1 if no record has one
+    modified_ms         returns when the `.log` was last written
+    """
 
     end_offset: int
     size_bytes: int
@@ -27,8 +31,8 @@ def count_deletable(
 ) -> int:
     """Return how many of the oldest segments may be deleted.
 
-    Segments below the log start always may. Segments beyond the limits of size and age may with
-    `cleanup.policy=delete`.
+    Segments below the log start may, except the active one. With `cleanup.policy=delete`, segments beyond
+    `retention.bytes` or `retention.ms` may too, also the active one.
     """
     removable = 0
     for segment in segments:
@@ -63,7 +67,7 @@ def _beyond_age(candidates: Sequence[SegmentFacts], retention_ms: int, now_ms: i
 
 
 def written_ms(largest_timestamp: int, modified_ms: Callable[[], int], now_ms: int) -> int:
-    """Return the time of a segment's youngest record.
+    """Return the time (ms) of a segment's youngest record, which is in most cases its largest timestamp.
 
     If no record has a timestamp, or one lies in the future, the modification time of the file counts: no record is
     younger than the last write. In all other cases that time is not used, because it may be wrong too. If the clock was

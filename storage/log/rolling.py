@@ -28,7 +28,7 @@ def must_roll(
     added_bytes   the size of the batch
     waited_ms     the age of the segment by the broker's clock
 
-    An empty segment takes a batch of any size and age.
+    An empty segment takes a batch of any size and age, except one whose last offset its indexes cannot express.
     """
     if last_offset - active.base_offset > MAX_RELATIVE_OFFSET:
         return True
@@ -47,8 +47,9 @@ def must_roll(
 
 
 def jitter_ms(active: Segment, config: LogConfig) -> int:
-    """Return by how many ms the segment is rolled earlier, so that a thousand logs do not roll at the same moment.
+    """Return by how many ms the segment is rolled earlier: at least 0, and below `segment.jitter.ms` and `segment.ms`.
 
+    A thousand logs therefore do not roll at the same moment.
     The value depends on the file name instead of a random number, so that it is the same after a restart.
     """
     bound = min(config.segment_jitter_ms, config.segment_ms)

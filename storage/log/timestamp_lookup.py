@@ -36,7 +36,7 @@ _RECORDS_LIKE_A_BATCH = 8
 def offset_for_timestamp(
     segments: Segments, timestamp: int, start_offset: int, upper_bound: int
 ) -> Steps[TimestampOffset | None]:
-    """Return the first record in [start_offset, upper_bound) with a timestamp ≥ `timestamp`.
+    """Return the first record in [start_offset, upper_bound) with a timestamp ≥ `timestamp` (ms), or None.
 
     The largest timestamp in a batch header or an index is an upper bound only: its record may lie before `start_offset`
     or may have been compacted away. In that case the next batches and segments are searched too.
@@ -62,7 +62,10 @@ def offset_for_timestamp(
 
 
 def offset_of_max_timestamp(segments: Segments, start_offset: int, upper_bound: int) -> Steps[TimestampOffset | None]:
-    """Return the record with the largest timestamp in [start_offset, upper_bound); the first one of equals."""
+    """Return the record with the largest timestamp in [start_offset, upper_bound); the first one of equals.
+
+    None if no record there has a timestamp.
+    """
     best: TimestampOffset | None = None
     budget = _StepBudget()
     for segment in sorted(segments, key=lambda segment: -segment.largest.timestamp):
@@ -80,7 +83,7 @@ def offset_of_max_timestamp(segments: Segments, start_offset: int, upper_bound: 
 def _largest_in(
     segment: Segment, start_offset: int, upper_bound: int, budget: _StepBudget
 ) -> Steps[TimestampOffset | None]:
-    """Return the answer for one segment.
+    """Return the answer of `offset_of_max_timestamp` for one segment.
 
     A: take the batch that first reached the segment's maximum, or the maximum below the bound that the time index
        knows. If its record still exists and lies in the range, that record is the answer, or the best so far.
@@ -125,7 +128,10 @@ class _StepBudget:
         self._left = BATCHES_PER_STEP
 
     def is_spent_by(self, header: BatchHeader, searched: bool) -> bool:
-        """Charge one batch that was read, and perhaps searched. If the look-up must pause, begin the next budget."""
+        """Charge one batch that was read, and perhaps searched. Return whether the look-up must pause now.
+
+        The next budget then begins.
+        """
         self._left -= 1 + header.size_bytes // _BYTES_LIKE_A_BATCH
         if searched:
             self._left -= header.record_count // _RECORDS_LIKE_A_BATCH
@@ -140,7 +146,8 @@ def segment_times(
 ) -> list[SegmentTime]:
     """Return the base offset and last write time of every segment, then the log end with the current time.
 
-    The last entry is omitted if the active segment is empty, because its base offset is the log end.
+    The log start replaces a lower base offset. The last entry is omitted if the active segment is empty, because its
+    base offset is the log end.
     """
     entries: list[SegmentTime] = [
         (max(segment.base_offset, log_start_offset), segment.log.modified_ms) for segment in segments
@@ -151,7 +158,11 @@ def segment_times(
 
 
 def offsets_by_segment_time(entries: Sequence[SegmentTime], timestamp: int, max_num_offsets: int) -> list[int]:
-    """Return the offsets from the newest entry at or before `timestamp` backwards, whatever the earlier times."""
+    """Return the offsets from the newest entry at or before `timestamp` backwards, whatever the earlier times.
+
+    `timestamp` −1 means from the last entry backwards, −2 the first entry alone. At most `max_num_offsets` are
+    returned.
+    """
     if timestamp == LATEST_TIMESTAMP:
         count = len(entries)
     elif timestamp == EARLIEST_TIMESTAMP:

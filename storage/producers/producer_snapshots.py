@@ -15,9 +15,9 @@
     38    first offset of the open transaction  int64  −1: none
 
 A snapshot is written when a segment is rolled, with the name of the new segment, and at the log end when the log is
-closed. It holds one batch of each producer; the other four are read from the batches after it. Snapshots of a roll are
-not flushed. If a crash damages one, its CRC does not match; it is removed, and an earlier snapshot and more batches are
-read instead.
+closed. A snapshot holds one batch of each producer; the other four are read from the batches after it. Snapshots of a
+roll are not flushed. If a crash damages one, its CRC does not match; it is removed, and an earlier snapshot and more
+batches are read instead.
 """
 
 from __future__ import annotations
@@ -94,18 +94,24 @@ class ProducerSnapshots:
         self._files.fsync_directory(self._directory)
 
     def rewrite(self) -> None:
-        """Write each file again, unchanged, because a flush writes nothing that an earlier, failed flush dropped."""
+        """Write each file again, unchanged and without a flush, so that the next flush has something to write.
+
+        A flush writes nothing that an earlier, failed flush dropped.
+        """
         for offset in self.offsets():
             data = self._files.read(self._path(offset))
             if data is not None:
                 self._files.replace(self._path(offset), data, fsync=False)
 
     def remove_past(self, end_offset: int) -> None:
-        """Remove the snapshots past the end offset, because they describe removed batches."""
+        """Remove the snapshots at offsets past `end_offset`, because they describe removed batches."""
         self.keep_only([offset for offset in self.offsets() if offset <= end_offset])
 
     def latest(self, end_offset: int) -> tuple[int, ProducerState] | None:
-        """Return the newest valid snapshot at or before `end_offset`. Remove later and damaged ones."""
+        """Return (offset, state) of the newest valid snapshot at or before `end_offset`; None if there is none.
+
+        Later snapshots, and damaged ones that are newer than the result, are removed.
+        """
         self.remove_past(end_offset)
         for offset in reversed(self.offsets()):
             data = self._files.read(self._path(offset))

@@ -83,7 +83,7 @@ class ProducerState:
     """The states of all producers of one log.
 
     rewind_limit  the lowest log end to which `rewind_to` can go back. A snapshot, a control batch or a transactional
-                  batch leaves no trace of the state before it. Raised by `update`
+                  batch leaves no trace of the state before it. Raised by `update`, and set after a snapshot is read
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class ProducerState:
         self.rewind_limit = 0
 
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
-        """Return the batch in the log that this one repeats; None if there is none."""
+        """Return the remembered batch of the same producer epoch and sequences; None if there is none."""
         producer = self.producers.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:
             return None
@@ -107,7 +107,7 @@ class ProducerState:
         B: the epoch is older than the last one: InvalidProducerEpochError.
         C: the epoch is new, or only a marker is known of it: the sequence must be 0, else OutOfOrderSequenceError.
         D: the sequence is the next one: accepted.
-                E: any other sequence: batches are missing, split differently or repeated late: OutOfOrderSequenceError.
+        E: any other sequence: batches are missing, split differently or repeated late: OutOfOrderSequenceError.
         """
         producer_id, sequence = header.producer_id, header.base_sequence
         producer = self.producers.get(producer_id)
@@ -154,8 +154,8 @@ class ProducerState:
     def rewind_to(self, end_offset: int) -> bool:
         """Undo all batches at or after the new log end. Return False if the state must be rebuilt from the log instead.
 
-        A rebuild is needed if all remembered batches of a producer were truncated. After a rewind, fewer batches of a
-        producer may be remembered than the log holds, as after a snapshot.
+        A rebuild is needed below `rewind_limit`, and if all remembered batches of a producer were truncated. After a
+        rewind, fewer batches of a producer may be remembered than the log holds, as after a snapshot.
         """
         if self.producers and end_offset < self.rewind_limit:
             return False

@@ -55,7 +55,7 @@ class EntryFile:
         self._begin_with(size // self._size)
 
     def _begin_with(self, count: int) -> None:
-        """Reset the memory: the file holds all `count` entries."""
+        """Forget what memory holds, because the file now has exactly `count` entries."""
         self.count = self._written = count
         self._tail_start = count - count % PAGE
         self._tail: bytearray | None = None
@@ -121,7 +121,10 @@ class EntryFile:
     # --- writing -------------------------------------------------------------------------------------
 
     def put(self, first: int, second: int) -> None:
-        """Append an entry. After a StorageError the entries are as before."""
+        """Append an entry, which the caller has made larger in both fields; write the page to the file if it is full.
+
+        After a StorageError the entries are as before.
+        """
         tail = self._tail if self._tail is not None else self._load_tail()
         if not tail:
             self._add_fence(first, second)
@@ -156,7 +159,7 @@ class EntryFile:
             self._written += len(waiting) // self._size
 
     def keep(self, count: int) -> None:
-        """Keep the first `count` entries. Unwritten ones among them stay unwritten."""
+        """Remove all entries but the first `count`, also from the file. Unwritten ones among those stay unwritten."""
         with self._writing:
             written = min(count, self._written)
             self._file.truncate(written * self._size)
@@ -182,7 +185,7 @@ class EntryFile:
     def close(self) -> None:
         """Close the file and drop unwritten entries. All others are read again when needed.
 
-        Otherwise a running `flush` could write them into a file that was given up or replaced.
+        Otherwise a running `flush` could write the dropped entries into a file that was deleted or replaced.
         """
         with self._writing:
             self._file.close()

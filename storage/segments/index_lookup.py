@@ -1,7 +1,7 @@
 """Look-ups in a segment's `.log` through its two indexes.
 
 Every answer is confirmed by the batches that it leads to, so a damaged index costs time but gives no wrong answer.
-This module changes no file. If an index contradicts the log, it raises DamagedIndexError and the segment rebuilds both.
+The module changes no file. If an index contradicts the log, it raises DamagedIndexError and the segment rebuilds both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DamagedIndexError(Exception):
 class Extent(NamedTuple):
     """The extent of a segment's batches; the fields are those of `Segment`.
 
-    `last_batch` is the last one that was read.
+    `last_batch` is the last batch of the segment; None if the segment is empty.
     """
 
     next_offset: int
@@ -65,9 +65,9 @@ class IndexedLog(NamedTuple):
     # --- opening -------------------------------------------------------------------------------------
 
     def summarize(self, index_interval_bytes: int) -> Extent:
-        """Return the extent of all batches, by reading from the last index entries on.
+        """Return the extent of all batches, by reading headers from the last index entries on.
 
-        The last entries are confirmed, and no entry may be missing after them.
+        DamagedIndexError if the log contradicts the last entries, or if entries are missing after them.
         """
         self._raise_if_partial_entry()
         entry, reached = self.offset_index.last, self.time_index.last
@@ -97,9 +97,9 @@ class IndexedLog(NamedTuple):
         return Extent(next_offset, largest, header)
 
     def batch_below(self, recovery_point: int) -> tuple[int, int] | None:
-        """Return (position, base offset) of a batch below the recovery point; None if no entry leads to one.
+        """Return (position, base offset) of the last indexed batch that ends below the recovery point, or None.
 
-        Up to that batch the indexes are right.
+        The indexes were compared with the log there, and are right up to that batch.
         """
         self._raise_if_partial_entry()
         entry = self.offset_index.floor(recovery_point - 1)
@@ -110,7 +110,10 @@ class IndexedLog(NamedTuple):
         return entry.position, header.base_offset
 
     def largest_below(self, position: int) -> IndexedTime:
-        """Return the running maximum of the timestamps before the batch at `position`."""
+        """Return the largest timestamp before the batch at `position`, with the last offset of its first batch.
+
+        (−1, the base offset) if there is none.
+        """
         header = header_at(self.log, position, self.size)
         reached = self.time_index.last_before(header.base_offset)
         known = reached.timestamp if reached is not None else NO_TIMESTAMP
@@ -130,7 +133,7 @@ class IndexedLog(NamedTuple):
         return largest
 
     def expect_offset(self, header: BatchHeader, position: int, next_offset: int) -> None:
-        """Raise CorruptMessageError if a batch of this segment cannot have these offsets."""
+        """Raise CorruptMessageError if the batch begins before `next_offset`, or ends too far after the base offset."""
         if header.base_offset < next_offset or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             raise CorruptMessageError(
                 f"{self.log.path}: the batch at position {position} has the impossible base offset {header.base_offset}"
@@ -179,9 +182,10 @@ class IndexedLog(NamedTuple):
         return Start(entry.position, self._confirm(entry).base_offset)
 
     def from_timestamp(self, timestamp: int, start_offset: int) -> Steps[Iterator[tuple[int, BatchHeader, memoryview]]]:
-        """Return checked batches, from a start before which no batch reaches `timestamp` or ends after `start_offset`.
+        """Return checked batches. Each one before them is below `timestamp`, or ends before `start_offset`.
 
-        Batches that are skipped are checked too, because a damaged header may hide the answer.
+        The first returned batches may be too early as well. Batches that are skipped from the index entry on are
+        checked too, because a damaged header may hide the answer.
         """
         start, reached = yield from self._start_for_timestamp(timestamp)
         if start_offset > self.base_offset and (least := self.position_before(start_offset)).position > start.position:
@@ -200,7 +204,8 @@ class IndexedLog(NamedTuple):
     def _start_for_timestamp(self, timestamp: int) -> Steps[tuple[Start, IndexedTime | None]]:
         """Return a start at, or at most one index interval before, the first batch that reaches `timestamp`.
 
-        Also return the index entry that led there. The caller still has to confirm that entry.
+        Also return the first time index entry at or after `timestamp`; None if all are earlier. The caller still has
+        to confirm that entry.
         """
         # Both neighbours of the target are compared with the log and with the order of the entries. If they are right,
         # damage elsewhere cannot have misled the search between them.
@@ -227,7 +232,7 @@ class IndexedLog(NamedTuple):
         return Start(after, header.next_offset, header.partition_leader_epoch), reached
 
     def maximum_before(self, offset: int) -> Steps[IndexedTime | None]:
-        """Return the last time index entry whose batch ends before `offset`.
+        """Return the last time index entry whose batch ends before `offset`; None if there is none.
 
         Up to the last offset index entry before `offset`, no batch has a larger timestamp.
         """

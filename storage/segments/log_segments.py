@@ -17,8 +17,8 @@ from tidelog.errors import StorageError
 class Segments(Sequence[Segment]):
     """The segments by offset, never empty. All but the last one are sealed and do not change any more.
 
-    `row` is a tuple that is replaced as a whole, so another thread may iterate over it. After compaction, offsets may
-    be missing inside a segment and between two of them.
+    `row` is the tuple of all segments. Every change replaces it as a whole, so that another thread may iterate over it.
+    `active` is its last segment. After compaction, offsets may be missing inside a segment and between two of them.
     """
 
     def __init__(self, directory: Path, files: Files, found: Sequence[Segment]) -> None:
@@ -49,7 +49,7 @@ class Segments(Sequence[Segment]):
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of all `.log` files."""
+        """Return the size in bytes of all batches."""
         return sum(segment.size for segment in self.row)
 
     @property
@@ -77,9 +77,9 @@ class Segments(Sequence[Segment]):
         return max(bisect_right(self.base_offsets, offset) - 1, 0)
 
     def from_timestamp(self, timestamp: int) -> Iterator[Segment]:
-        """Return the first segment that reaches `timestamp` (ms) and all after it.
+        """Return the first segment that reaches `timestamp` (ms) and all after it, at least the active segment.
 
-        A bisection finds it, because the running maximum over the segments never falls.
+        A bisection finds the first one, because the running maximum over the segments never falls.
         """
         if self._maxima is None:
             self._maxima = list(accumulate((segment.largest.timestamp for segment in self.row[:-1]), max))
@@ -88,7 +88,10 @@ class Segments(Sequence[Segment]):
     # --- changing ------------------------------------------------------------------------------------
 
     def open_next(self, base_offset: int, index_interval_bytes: int) -> None:
-        """Seal the active segment and begin one at `base_offset`. After a StorageError the old one stays active."""
+        """Seal the active segment and create a new active one at `base_offset`.
+
+        After a StorageError the old one stays active.
+        """
         self.active.seal()
         try:
             segment = Segment(self._directory, base_offset, self._files, index_interval_bytes)
@@ -99,9 +102,9 @@ class Segments(Sequence[Segment]):
         self._set((*self.row, segment))
 
     def retire_oldest(self, count: int) -> tuple[Segment, ...]:
-        """Remove the oldest segments (never all) from the log and rename their files to `.deleted`.
+        """Remove and return the oldest `count` segments (never all), and rename their files to `.deleted`.
 
-        After an error, the segments after the one that failed are still in the log.
+        After an error, only the segments after the one that failed are still in the log.
         """
         retired, taken = self.row[:count], 0
         try:
@@ -118,7 +121,10 @@ class Segments(Sequence[Segment]):
         self._set((*self.row[:start], cleaned, *self.row[start + len(old) :]))
 
     def are_neighbours(self, segments: Sequence[Segment]) -> bool:
-        """Return whether these segments are sealed neighbours in this log."""
+        """Return whether these segments, in this order, follow each other in this log and are sealed.
+
+        False for none.
+        """
         if not segments or segments[0] not in self.row:
             return False
         start = self.row.index(segments[0])

@@ -50,7 +50,7 @@ class OffsetIndex(SparseIndex):
         return self.entry(len(self) - 1) if len(self) else None
 
     def floor(self, offset: int) -> OffsetPosition | None:
-        """Return the last entry with an offset ≤ `offset`; None means the start of the segment."""
+        """Return the last entry with an offset ≤ `offset`; None if there is none: look from the segment's start."""
         slot = self.rank(_OFFSET, offset - self._base_offset + 1)
         return self.entry(slot - 1) if slot else None
 

@@ -17,8 +17,8 @@ _BATCHES_AT_ONCE = 1024 * 1024
 def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of each batch from `position`, where a batch must begin, up to `end`.
 
-    Small batches are read together; of large ones only the header is read. CorruptMessageError if no whole batch
-    follows.
+    Small batches are read together; of large ones only the header is read. No CRC is checked. CorruptMessageError if a
+    header is invalid or its batch ends after `end`.
     """
     chunk, chunk_start, ahead = b"", position, _FIRST_HEADERS
     while position < end:
@@ -80,7 +80,8 @@ def scan_checked(
     whether this batch or its neighbour is wrong. The check needs no next batch if the epoch is `epoch_before`, that of
     the batch before the first one. After the last batch comes `limit`, the base offset of the next segment.
 
-    `holes`: if nothing follows, a gap is accepted as an effect of compaction.
+    `holes`: if no valid batch and no `limit` follows, a gap before the last batch is accepted as an effect of
+    compaction.
     """
     epoch = -1
     held: tuple[int, BatchHeader, memoryview] | None = None

@@ -89,10 +89,10 @@ class Segment:
     # --- opening -------------------------------------------------------------------------------------
 
     def load(self) -> BatchHeader | None:
-        """Find the end and the largest timestamp, from indexes that the log confirms or from rebuilt ones.
+        """Set `next_offset` and `largest` from the indexes and the batches after them; rebuild the indexes if needed.
 
-        Return the header of the last batch that was read. CorruptMessageError if the log does not consist of whole
-        batches.
+        Return the header of the last batch; None if there is none. CorruptMessageError if the log does not consist of
+        whole batches.
         """
         try:
             self.next_offset, self.largest, last_batch = self._indexed.summarize(self.index_interval_bytes)
@@ -101,11 +101,10 @@ class Segment:
             return self.rebuild_indexes()
 
     def rebuild_indexes(self) -> BatchHeader | None:
-        """Rebuild both indexes from the batches.
+        """Rebuild both indexes from the batches. Return the header of the last batch; None if there is none.
 
-        Every batch is checked, because indexes of a damaged log would hide the damage.
-
-        CorruptMessageError if a batch is damaged.
+        Every batch is checked first, because indexes of a damaged log would hide the damage. CorruptMessageError if a
+        batch is damaged; the indexes are then unchanged.
         """
         for _ in scan_checked(self.log, 0, self.size, self.base_offset):
             pass  # check everything before any index, which may still be right, is discarded
@@ -132,7 +131,8 @@ class Segment:
 
         `expected_offset` is the lowest offset at which the batch at `position` may begin. `limit` and `holes` are those
         of `scan_checked`. `recovery_start` must have confirmed the indexes below `position`; the rest of them is
-        rebuilt. `on_loss` is called before any bytes are removed. Bytes below `flushed_to` are set aside first.
+        rebuilt. `on_loss` is called before any bytes are removed. If the removed part begins below the offset
+        `flushed_to`, its bytes are set aside first. The caller must exhaust the iterator.
         """
         indexed = self._indexed
         if position == 0:
@@ -164,10 +164,10 @@ class Segment:
             self.log.write(at, (self.log.read(at, min(_REWRITTEN_AT_ONCE, self.size - at)),))
 
     def recovery_start(self, recovery_point: int) -> tuple[int, int]:
-        """Return (position, offset) of a batch at or below the recovery point at which the checks must begin.
+        """Return (position, base offset) of the batch at which the checks must begin: an indexed one that was flushed.
 
-        Everything before it was flushed, the indexes included. If the indexes are wrong, it is the start of the
-        segment.
+        Everything before it was flushed, the indexes included. If the indexes are wrong or lead to no such batch, the
+        checks begin at the start of the segment.
         """
         try:
             return self._indexed.batch_below(recovery_point) or (0, self.base_offset)
@@ -200,7 +200,10 @@ class Segment:
             raise
 
     def indexes_fit(self, index_bytes: int) -> bool:
-        """Return whether each index may grow by an entry. The time index reserves one more for the entry at sealing."""
+        """Return whether each index may grow by an entry and still have at most `index_bytes`.
+
+        The time index reserves one more entry for the sealing.
+        """
         return (self.offset_index.count + 1) * OffsetIndex.ENTRY.size <= index_bytes and (
             self.time_index.count + 2
         ) * TimeIndex.ENTRY.size <= index_bytes
@@ -271,7 +274,10 @@ class Segment:
     # --- ending --------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
-        """Remove the batch that holds `offset` and everything after it."""
+        """Remove the first batch that ends at or after `offset`, and everything after it.
+
+        Do nothing if there is none.
+        """
         found = self.find(offset)
         if found is None:
             return
@@ -284,7 +290,7 @@ class Segment:
         self.load()
 
     def flush(self) -> None:
-        """Flush the `.log` first, because an index must not be newer than the batches that it names."""
+        """Flush the `.log`, then the indexes, because an index must not be newer than the batches that it names."""
         self.log.fsync()
         self.flush_indexes()
 

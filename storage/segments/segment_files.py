@@ -38,15 +38,21 @@ class SegmentFiles:
         self.suffix = suffix
 
     def open(self, kind: str) -> File:
-        """Open the file of this kind, a suffix of `storage.file_names`; create it if it is missing."""
+        """Return the file of this kind, a suffix of `storage.file_names`; its first use creates it if it is missing."""
         return self.files.open(self._path(kind))
 
     def rename(self, suffix: str) -> None:
-        """Give the files another second suffix. The `.log` goes last, so that its indexes are always beside it."""
+        """Give the `.log` and its indexes another second suffix; the `.txnindex` keeps its name.
+
+        The `.log` goes last, so that its indexes are always beside it.
+        """
         self._rename(suffix, (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX))
 
     def retire(self) -> None:
-        """Remove the segment from its log by renaming its files, the `.log` first; `delete` removes the files."""
+        """Remove the segment from its log by renaming its files to `.deleted`, the `.log` first.
+
+        A later `delete` removes the files.
+        """
         self._rename(DELETED_SUFFIX, (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX))
 
     def _rename(self, suffix: str, kinds: Sequence[str]) -> None:
@@ -58,21 +64,25 @@ class SegmentFiles:
         self.suffix = suffix
 
     def delete(self) -> None:
-        """Remove the files. The order lets a crash leave a segment with its `.log`, whose indexes can be rebuilt.
+        """Remove the files; no error if some do not exist.
 
-        The `.txnindex` goes last, because it cannot be rebuilt.
+        The indexes go before the `.log`, because a crash may leave a `.log` without them: they can be rebuilt. The
+        `.txnindex` goes last, because it cannot be rebuilt.
         """
         self._remove(TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
     def set_aside(self) -> str:
-        """Remove the segment from its log for good, but keep its batches under the returned name."""
+        """Rename the `.log` to a free `.stray` name, remove the other files of the segment, and return that name.
+
+        The batches are kept, but are no longer part of the log.
+        """
         stray = self._stray_path(self.base_offset)
         self.files.rename(self._path(LOG_SUFFIX), stray)
         self._remove(TIME_INDEX_SUFFIX, INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
         return stray.name
 
     def set_tail_aside(self, log: File, position: int, end: int, offset: int) -> None:
-        """Copy the bytes from `position` to `end`, which held the log from `offset` on, and flush the copy.
+        """Copy bytes `position` to `end` of `log` to a new `.stray` file, named by `offset`, and flush the copy.
 
         The copy is flushed because the original bytes may have been.
         """

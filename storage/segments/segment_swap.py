@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def swap(cleaned: Segment, old: Sequence[Segment]) -> None:
-    """Run the three steps. `cleaned` has `.cleaned` names and the base offset of the first of `old`, and is flushed.
+    """Run the three steps of the module. `cleaned` is flushed, with `.cleaned` names and the base offset of `old[0]`.
 
     After a StorageError the log must not be used any more, and only `recover` can repair the directory.
     """
@@ -39,7 +39,10 @@ def swap(cleaned: Segment, old: Sequence[Segment]) -> None:
 
 
 def recover(directory: Path, files: Files) -> None:
-    """Finish the swaps that a crash interrupted, and remove cleaned segments that were not complete."""
+    """Finish the swaps that a crash interrupted, and remove the cleaned segments that were not complete.
+
+    A damaged `.log.swap` is removed if an old segment with its base offset exists; otherwise the swap is finished.
+    """
     names = files.names(directory)
     for base_offset in offsets_named(names, LOG_SUFFIX + SWAP_SUFFIX):
         _finish(directory, files, base_offset)

@@ -23,7 +23,7 @@ class SparseIndex(EntryFile):
 
     @property
     def size_bytes(self) -> int:
-        """Return the size, including unwritten entries."""
+        """Return the size of the index in bytes, including unwritten entries."""
         return self.count * self.ENTRY.size
 
     def keep(self, count: int) -> None:
@@ -31,5 +31,5 @@ class SparseIndex(EntryFile):
         self._refresh()
 
     def _refresh(self) -> None:
-        """Read the values of the last entry again, because another entry is the last one now."""
+        """Set the subclass's values of the last entry, because another entry is the last one now."""
         raise NotImplementedError

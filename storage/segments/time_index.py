@@ -64,18 +64,18 @@ class TimeIndex(SparseIndex):
         return self.rank(_TIMESTAMP, timestamp)
 
     def last_before(self, offset: int) -> IndexedTime | None:
-        """Return the last entry whose batch ends before `offset`."""
+        """Return the last entry whose batch ends before `offset`; None if there is none."""
         slot = self.rank(_OFFSET, offset - self._base_offset)
         return self.entry(slot - 1) if slot else None
 
     def note_confirmed(self, entry: IndexedTime | None, position: int) -> None:
-        """Set a value of `confirmed_to`, which is cleared first if it is full."""
+        """Set `confirmed_to[entry]` to `position`; `confirmed_to` is cleared first if it is full."""
         if len(self.confirmed_to) >= _MAX_CONFIRMED:
             self.confirmed_to.clear()
         self.confirmed_to[entry] = position
 
     def maybe_append(self, timestamp: int, offset: int) -> bool:
-        """Append the entry if it raises the maximum. Return whether it did."""
+        """Append an entry if `timestamp` is above the last entry's. Return whether one was appended."""
         if timestamp <= self.last_timestamp:
             return False
         self.put(timestamp, offset - self._base_offset)

@@ -55,7 +55,8 @@ class RecordSearch:
     def run(self, limit: int = MAX_DECOMPRESSED_BYTES) -> TimestampOffset | None:
         """Return the record; None if there is none.
 
-        UnreadableRecordsError, also if more than `limit` bytes are decompressed.
+        UnreadableRecordsError if the records cannot be decoded, also because they have more than `limit` bytes when
+        decompressed.
         """
         try:
             return self._run(limit)
@@ -66,7 +67,7 @@ class RecordSearch:
             ) from error
 
     def steps(self) -> Steps[TimestampOffset | None]:
-        """Return as `run`. The search is a long step if the batch has too many records or bytes."""
+        """Return the steps of `run`. The search is one long step if the batch has too many records or bytes."""
         if self.header.record_count <= MAX_QUICK_RECORDS:
             try:
                 return self.run(MAX_QUICK_BYTES)
