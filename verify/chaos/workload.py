@@ -108,8 +108,8 @@ class Workload:
         """Continue paused processes, send SIGTERM to all, and wait until every sent record has its outcome and all have
         ended.
 
-        A process that still runs 10 s after the delivery timeout is killed and counts as a failure, and so does another
-        exit status than 0 or SIGKILL.
+        A process that still runs 10 s after the delivery timeout is killed and counts as a failure. Another exit status
+        than 0 or SIGKILL is a failure too.
         """
         if self._watching is not None:
             self._watching.cancel()

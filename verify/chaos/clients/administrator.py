@@ -13,10 +13,9 @@ _TIMEOUT_MS = 5_000
 
 
 class Administrator:
-    """The administrator. It elects preferred leaders and reassigns partitions, each in its own interval (0: never), and
-    writes no history.
+    """The administrator, which elects preferred leaders and reassigns partitions, each in its own interval (0: never).
 
-    `elections` and `reassignments` count the requests that succeeded.
+    The administrator writes no history. `elections` and `reassignments` count the requests that succeeded.
     """
 
     def __init__(

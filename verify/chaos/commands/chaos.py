@@ -213,7 +213,9 @@ def _refuse_options(context: click.Context) -> None:
 
 
 def _prepare(report: Path) -> None:
-    """Create the directory. Raise UsageError if the directory cannot be written or is not empty."""
+    """Create the directory of the report. Raise UsageError if the directory cannot be created or written, or is not
+    empty.
+    """
     try:
         report.mkdir(parents=True, exist_ok=True)
         is_empty = not any(report.iterdir())
@@ -226,8 +228,10 @@ def _prepare(report: Path) -> None:
 
 
 def _find_data_dir(bootstrap_servers: str) -> Path | None:
-    """Return the data directory of this user's last `tidelog up`, or None if the servers are not brokers of that
-    cluster.
+    """Return the data directory of this user's last `tidelog up` if one of the servers is a broker of that cluster,
+    else None.
+
+    Raise UsageError for an invalid address.
     """
     named = {_endpoint(server) for server in bootstrap_servers.split(",")}
     data_dir = last_up(data_home())

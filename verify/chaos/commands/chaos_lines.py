@@ -29,7 +29,9 @@ ELECTIONS, REASSIGNMENTS = "elections", "reassignments"
 
 
 class TerminalReporter(Reporter):
-    """A reporter that updates one line on a terminal, and prints separate lines elsewhere."""
+    """A reporter on standard error. On a terminal the status is one line that is updated in place; elsewhere the status
+    is printed every ten seconds. Leaving the context erases the status line.
+    """
 
     def __init__(self) -> None:
         self._moves = is_terminal()
@@ -61,7 +63,7 @@ class TerminalReporter(Reporter):
         click.echo(f"{self._told - self._began:5.0f} s  {text}", err=True)
 
     def clear(self) -> None:
-        """Erase the line that is updated in place."""
+        """Erase the status line that is updated in place, if it is shown."""
         if self._is_shown:
             self._is_shown = False
             sys.stderr.write("\r\x1b[K")
@@ -69,7 +71,11 @@ class TerminalReporter(Reporter):
 
 
 def show(result: Result, request: Request, *, kept: bool, as_json: bool) -> None:
-    """Print the verdict on standard output. `kept` states whether the directory of the results stays."""
+    """Print the verdict, the command that repeats the run, and the report's path on standard output; as one JSON object
+    with `as_json`.
+
+    `kept` states whether the directory of the results stays. Otherwise no path is printed.
+    """
     if as_json:
         asked = {"scenario": request.scenario.name, "seed": request.seed, "seconds": request.seconds}
         found = {"report": str(result.report) if kept and result.report is not None else None}
@@ -84,7 +90,10 @@ def show(result: Result, request: Request, *, kept: bool, as_json: bool) -> None
 
 
 def lines_of(result: Result, *, most_findings: int = MOST_FINDINGS) -> Iterator[str]:
-    """Yield the lines of a result for a reader: a table of rows, the invariants, the violations and the conclusion."""
+    """Yield the lines of a result for a reader: a table of rows, the invariants, the violations and the conclusion.
+
+    At most `most_findings` violations of each invariant are shown in full.
+    """
     rows = [(row.row, row.name or None, row.injected, row.bit, row.void, row.skipped) for row in result.rows]
     yield from format_table(("row", "fault", "injected", "bit", "void", "skipped"), rows)
     yield ""
@@ -121,7 +130,9 @@ def _words(result: Result) -> Iterator[str]:
 
 
 def as_object(result: Result, *, kept: bool = True) -> dict[str, object]:
-    """Return the result as a JSON object."""
+    """Return the result as a JSON object. The path of the results is null unless `kept`, and the verdict null if there
+    is none.
+    """
     return {
         "status": result.status,
         "rows": [asdict(row) for row in result.rows],

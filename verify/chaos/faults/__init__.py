@@ -110,13 +110,13 @@ _FAULTS: tuple[type[FaultBase], ...] = (
 
 
 def catalogue(timing: Timing | None = None) -> Catalogue:
-    """Return the factories of the faults of each row, in the catalogue's order. Durations follow the cluster's
-    `timing`.
+    """Return the factories of the faults of each row, in the catalogue's order. Durations and bounds follow the
+    cluster's `timing`; None: the settings of a run's own cluster.
     """
     rows = dict.fromkeys(sorted({fault.row for fault in _FAULTS}, key=row_number))
     return {row: [partial(fault, timing) for fault in _FAULTS if fault.row == row] for row in rows}
 
 
 def prerequisites() -> list[Prerequisite]:
-    """Return the prerequisites of these faults for a cluster of the run's own, in the order in which to set them up."""
+    """Return new prerequisites of these faults for a cluster of the run's own, in the order in which to set them up."""
     return [Disks(), Namespaces(), Shim()]

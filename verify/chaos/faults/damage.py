@@ -34,7 +34,10 @@ Closed = tuple[TopicPartition, int, Path]
 
 
 class Damage(BrokerFault):
-    """Damage to the files of a leader that was killed. The leader starts with these files when the fault is healed."""
+    """Damage to the files of a leader that was killed. The leader starts with these files when the fault is healed.
+
+    If the broker has no file to damage, `inject` raises LocalError.
+    """
 
     needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES, Need.OWN})
     lasts_ms = (200, 1_000)
@@ -62,11 +65,15 @@ class Damage(BrokerFault):
         return f"{victim_name}: {self.name}, {len(self._damaged)} files"
 
     def damage(self, directory: Path, tps: tuple[TopicPartition, ...], rng: random.Random) -> None:
-        """Change files by `change`, which remembers them."""
+        """Damage files of a stopped broker's data directory, in the logs of `tps` or beside them. Remember each damaged
+        file.
+        """
         raise NotImplementedError
 
     def change(self, path: Path, content: bytes | None) -> None:
-        """Replace the content of the file; None removes the file."""
+        """Replace the content of the file; None removes the file. Remember the file unless it already
+        has this content.
+        """
         before = path.read_bytes()
         if before == content:
             return
@@ -86,8 +93,9 @@ class Damage(BrokerFault):
 
 
 class TailCut(Damage):
-    """A truncated log of a machine that went down. The marker of a clean shutdown is removed too, so that the replica
-    is not trusted (KIP-101, KIP-279).
+    """A truncated log of a machine that went down: 1, 60 or 3,000 bytes of each last segment are missing.
+
+    The marker of a clean shutdown is removed too, so that the replica is not trusted (KIP-101, KIP-279).
     """
 
     row, name = "F46", "end of a log cut off"
@@ -124,8 +132,8 @@ class TailCut(Damage):
 
 
 class IndexDamage(Damage):
-    """Damaged indexes. Look-ups must be exact nevertheless, because the broker rebuilds an index or verifies its
-    entries.
+    """Damaged offset and time indexes; this class deletes all of them. Look-ups must be exact nevertheless, because the
+    broker rebuilds an index or verifies its entries.
     """
 
     row, name = "F48", "indexes deleted"
@@ -172,7 +180,7 @@ class IndexesRandom(IndexDamage):
 
 
 class IndexesWrong(IndexDamage):
-    """Entries that increase as required, but point to positions where no batch begins."""
+    """Indexes with entries that increase as required, but point to positions where no batch begins."""
 
     name = "indexes with wrong positions"
 
@@ -187,8 +195,9 @@ class IndexesWrong(IndexDamage):
 
 
 class CheckpointDamage(Damage):
-    """Damaged checkpoints of leader epochs, high watermarks and recovery points. The broker must not use a value above
-    the log end.
+    """Damaged checkpoints of leader epochs, high watermarks and recovery points; this class empties them.
+
+    The broker must not use a value above the log end.
     """
 
     row, name = "F49", "checkpoints emptied"
@@ -232,7 +241,10 @@ class CheckpointsFromTheFuture(CheckpointDamage):
 
 
 class BitFlipped(FaultBase):
-    """A flipped bit in a closed segment of a running leader. A reader must get an error and no such record."""
+    """A flipped bit in a closed segment of a running leader, flipped back when the fault is healed.
+
+    A reader must get an error and must not receive a later record instead.
+    """
 
     row, name = "F47", "one bit flipped in a closed segment"
     needs = frozenset({Need.PROCESSES, Need.FILES, Need.OWN})
@@ -263,9 +275,10 @@ class BitFlipped(FaultBase):
         return f"bit {bit:#04x} of byte {position} of {segment.name} of broker {leader}, leader of {of(tp)}"
 
     async def _read(self, target: Target, tp: TopicPartition, offset: int, rng: random.Random) -> list[int]:
-        """Return the offsets that a client receives when it reads the damaged batch, or an empty list after an error.
+        """Return the offsets that a client receives when it reads from `offset`, where the damaged batch begins.
 
-        The client's history is part of the run, so the checker verifies its records as those of any other reader.
+        The list is empty after an error, or after 5 s without records; both count as noticed. The client's history is
+        part of the run, so the checker verifies its records as those of any other reader.
         """
         name, records = f"bit-flip-{rng.getrandbits(32)}", list[ConsumerRecord]()
         async with Consumer(target.bootstrap_servers) as consumer:
@@ -291,8 +304,9 @@ class BitFlipped(FaultBase):
     async def _still_leads(
         self, target: Target, tp: TopicPartition, before: View, segment: Path, position: int
     ) -> bool:
-        """Return whether the same leader still has the damage. Another leader, or a rewritten segment, may return more
-        records.
+        """Return whether the partition still has the leader epoch of `before`, and the segment the flipped byte.
+
+        Another leader, or a rewritten segment, may return more records.
         """
         now = await target.view()
         same = now.partitions[tp].leader_epoch == before.partitions[tp].leader_epoch
@@ -306,7 +320,7 @@ class BitFlipped(FaultBase):
 
 
 def _closed_segments(target: Target, view: View) -> list[Closed]:
-    """Return the closed segments of all leaders."""
+    """Return each closed segment of each partition's leader, with the partition and the leader."""
     return [
         (tp, leader, segment)
         for tp, leader in leaders(view).items()
@@ -315,7 +329,10 @@ def _closed_segments(target: Target, view: View) -> list[Closed]:
 
 
 async def _close_one(fault: FaultBase, target: Target, view: View) -> list[Closed]:
-    """Make the longest log roll a new segment, and return the closed segments of all leaders."""
+    """Make the longest log roll a new segment, and return the closed segments of all leaders.
+
+    segment.bytes of its topic is small until the fault is healed. Raise LocalError if no segment is closed within 10 s.
+    """
 
     def length(led: tuple[TopicPartition, int]) -> int:
         tp, leader = led
@@ -331,7 +348,9 @@ async def _close_one(fault: FaultBase, target: Target, view: View) -> list[Close
 
 
 def _place_in_records(segment: Path, rng: random.Random) -> tuple[int, BatchHeader]:
-    """Return the position of a byte within the records of a random batch, and the header of that batch."""
+    """Return a random position within the records of a random batch, and the header of that batch. Raise LocalError if
+    the segment has no records.
+    """
     # Compaction leaves batches without records.
     batches = [each for each in iter_headers(segment.read_bytes()) if each[1].size_bytes > HEADER_BYTES]
     if not batches:
@@ -341,7 +360,10 @@ def _place_in_records(segment: Path, rng: random.Random) -> tuple[int, BatchHead
 
 
 def _flip(segment: Path, position: int, bit: int, only_if: int | None = None) -> int:
-    """Flip a bit and return the new byte, or −1 if the file is missing or its byte differs from `only_if`."""
+    """Flip the bits of the mask `bit` in a byte and return the new byte.
+
+    Return −1 and change nothing if the file is missing or too short, or its byte differs from `only_if`.
+    """
     try:
         with segment.open("r+b", buffering=0) as file:
             byte = os.pread(file.fileno(), 1, position)
@@ -354,7 +376,7 @@ def _flip(segment: Path, position: int, bit: int, only_if: int | None = None) ->
 
 
 def _byte_at(segment: Path, position: int) -> int:
-    """Return the byte, or −1 if the file is missing or shorter."""
+    """Return the byte at a position, or −1 if the file is missing or shorter."""
     try:
         with segment.open("rb") as file:
             byte = os.pread(file.fileno(), 1, position)
@@ -364,7 +386,9 @@ def _byte_at(segment: Path, position: int) -> int:
 
 
 def _changed_since(damaged: dict[Path, bytes], appended: set[Path]) -> int:
-    """Return how many files no longer have this content. A file that is appended to must no longer begin with it."""
+    """Return how many of the damaged files exist with other content. A file in `appended` must no
+    longer begin with it.
+    """
     return sum(
         path.exists() and _is_anew(path.read_bytes(), content, path in appended) for path, content in damaged.items()
     )

@@ -37,7 +37,9 @@ class Disks:
         self._names: list[str] = []
 
     def missing(self) -> str | None:
-        """Return why this machine cannot provide such disks, or None if it can."""
+        """Return why this machine cannot provide such disks, or None if it can. The call mounts a small image to find
+        out, and blocks.
+        """
         if (reason := lacking(_TOOLS)) is not None:
             return reason
         with tempfile.TemporaryDirectory(prefix="tidelog-") as directory:
@@ -52,7 +54,9 @@ class Disks:
         return None
 
     async def set_up(self, undo: UndoLog, directory: Path, places: Mapping[str, Placement]) -> Mapping[str, Placement]:
-        """Create and mount the disks, and place each data directory on its own disk."""
+        """Create and mount the disks of 1 GiB below `directory`, and return the placements, each with its data
+        directory on its own disk. Raise LocalError if a command fails.
+        """
         self._directory = directory / "disks"
         return await asyncio.to_thread(self._set_up, undo, places)
 
@@ -67,9 +71,10 @@ class Disks:
         return self._directory / name
 
     async def lose_power(self, name: str) -> bool:
-        """Drop everything that was not synced. No process may have a file open on the disk.
+        """Drop everything that was not synced from the disk of "zookeeper" or a broker. No process may have a file open
+        on it.
 
-        Return whether a file that was never synced is gone.
+        Return whether a file that was never synced is gone, which proves the loss.
         """
         witness = self.mount_point(name) / _WITNESS
         witness.touch()
@@ -116,7 +121,9 @@ class Disks:
 
 
 def fill(directory: Path) -> Path:
-    """Allocate all free space of the file system, and return the file that holds it. Raise OSError if that fails."""
+    """Allocate all free space of the directory's file system, and return the file that holds it. Raise OSError if this
+    file cannot be created.
+    """
     filler = directory / FILLER
     with filler.open("wb") as file:
         space = os.statvfs(directory)

@@ -28,7 +28,10 @@ _GONE = r"logs are missing"
 
 
 class LeaderDiskFull(BrokerFault):
-    """The disk of a leader is full. The leader must give up its leadership, and return once there is space."""
+    """The disk of a leader is full. The leader must give up its leadership, and return once there is space.
+
+    The broker is restarted when the fault is healed, if it has ended.
+    """
 
     row, name = "F50", "leader's disk full"
     needs = frozenset({Need.DISKS, Need.PROCESSES, Need.RESTARTS})
@@ -67,7 +70,7 @@ class FollowerDiskFull(LeaderDiskFull):
 
 
 class ZooKeeperDiskFull(FaultBase):
-    """The disk of ZooKeeper is full. ZooKeeper ends, and is started again once there is space."""
+    """The disk of ZooKeeper is full. ZooKeeper ends, or is killed, and is started again once there is space."""
 
     row, name = "F50", "ZooKeeper's disk full"
     needs = frozenset({Need.DISKS, Need.ZOOKEEPER, Need.ZOOKEEPER_ACCESS})
@@ -99,7 +102,9 @@ class ZooKeeperDiskFull(FaultBase):
 
 
 async def fill_disk(fault: FaultBase, target: Target, name: str) -> None:
-    """Fill the disk until the fault is healed."""
+    """Fill the disk of "zookeeper" or of a broker such as "1" until the fault is healed. The target must have
+    `Need.DISKS`.
+    """
     at = cast(Disks, target.prerequisite(Need.DISKS)).mount_point(name)
     removed = target.undo.to_remove(at / FILLER)
 
@@ -115,7 +120,7 @@ async def fill_disk(fault: FaultBase, target: Target, name: str) -> None:
 
 
 class StartRefused(BrokerFault):
-    """A broker that is killed, and restarted with a directory that it may not use."""
+    """A broker that is killed, and restarted with a directory that it may not use. The broker must end within 20 s."""
 
     needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES, Need.OWN})
     lasts_ms = (500, 1_000)
@@ -142,7 +147,7 @@ class StartRefused(BrokerFault):
         return f"{victim_name}, killed and started: {self.name}"
 
     async def spoil(self, target: Target, victim: int) -> None:
-        """Make the directory unusable while the broker is not running."""
+        """Make the directory of the broker `victim` unusable until the fault is healed. The broker is not running."""
         raise NotImplementedError
 
     def bit(self, evidence: Evidence) -> str | None:
@@ -224,7 +229,7 @@ class Vanished(BrokerFault):
 
 
 async def _end(target: Target, victim: int) -> None:
-    """Kill the broker if it runs with a directory that is not its own."""
+    """Kill the broker if it runs, so that its own directory can be restored."""
     if (process := target.broker_process(victim)).running:
         await kill(process, f"broker {victim}")
 

@@ -49,7 +49,9 @@ class BackAtOnce(BrokerFault):
 
 
 class StartedTwice(FaultBase):
-    """A second process with the same data directory. The lock of the directory must stop it."""
+    """A second process with the same data directory. The lock of the directory must stop it, and the first process must
+    continue.
+    """
 
     row, name = "F34", "broker started twice with one data directory"
     refusal = "is in use by another process"
@@ -89,7 +91,7 @@ class StartedTwice(FaultBase):
         return f"{self.name}: broker {victim}"
 
     def data_dir(self, target: Target, written: dict[str, Any]) -> str:
-        """Return the data directory of the second process."""
+        """Return the data directory of the second process; here that of the first one."""
         return str(written["log_dirs"][0])
 
     def bit(self, evidence: Evidence) -> str | None:
@@ -100,7 +102,9 @@ class StartedTwice(FaultBase):
 
 
 class SameIdTwice(StartedTwice):
-    """A second process with its own data directory. The registration in ZooKeeper must stop it."""
+    """A second process with the same broker id and its own data directory. The registration in ZooKeeper must stop it,
+    and the first process must continue.
+    """
 
     name = "two brokers with one id"
     refusal = "is registered by another live process"
@@ -112,8 +116,8 @@ class SameIdTwice(StartedTwice):
 
 
 def second_settings(written: dict[str, Any], data_dir: str) -> str:
-    """Return the settings of a second process, with its own listeners and data directory, and without the first one's
-    files.
+    """Return the settings file (TOML) of a second process: other ports, `data_dir`, no metrics, and no log file or
+    history file.
     """
     settings = {name: value for name, value in written.items() if name not in ("log_file", "history_file")}
     settings["log_dirs"] = [data_dir]
@@ -125,7 +129,7 @@ def second_settings(written: dict[str, Any], data_dir: str) -> str:
 
 
 def _settings(pid: int) -> dict[str, Any]:
-    """Return the settings with which the broker was started."""
+    """Return the settings in the files with which the broker of this pid was started."""
     words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
     files = [Path(word) for before, word in itertools.pairwise(words) if before == "--config"]
     return {name: value for file in files for name, value in tomllib.loads(file.read_text()).items()}

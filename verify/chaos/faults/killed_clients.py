@@ -31,7 +31,9 @@ _TAIL_BYTES = 1 << 18
 class ClientsKilled(FaultBase):
     """Clients that are killed while they produce and commit.
 
-    Each client is stopped (SIGSTOP) until its histories show open operations. Brokers keep no histories of clients.
+    One or two processes are stopped repeatedly for a moment (SIGSTOP). Each is killed once its histories show an open
+    record and an open commit, or after 5 s. Brokers keep no histories of clients, so the clients' own histories are the
+    evidence.
     """
 
     row, name = "F16", "clients killed"
@@ -59,7 +61,9 @@ class ClientsKilled(FaultBase):
         return f"SIGKILL to {len(victims)} of {len(clients)} client processes"
 
     async def _kill(self, target: Target, process: Process, rng: random.Random) -> list[Unfinished]:
-        """Kill the process, and return the open operations of each of its histories."""
+        """Kill the process when a record and a commit are open, or after 5 s. Return the open operations of each of its
+        histories.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _TIMEOUT_S
         histories = await asyncio.to_thread(open_histories, process.pid)
@@ -94,8 +98,8 @@ class ClientsKilled(FaultBase):
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """The operations that a history begins but does not end. The first `size` bytes of the history are complete
-    lines.
+    """The numbers of records and commits that a history begins but does not end. The first `size` bytes of the history
+    are complete lines.
     """
 
     history: Path
@@ -105,13 +109,13 @@ class Unfinished:
 
 
 def _is_in_the_middle(found: Iterable[Unfinished]) -> bool:
-    """Return whether both a record and a commit are open."""
+    """Return whether these histories together have both an open record and an open commit."""
     left = list(found)
     return any(each.records for each in left) and any(each.commits for each in left)
 
 
 def open_histories(pid: int) -> list[Path]:
-    """Return the histories that the process writes."""
+    """Return the histories that the process has open, in order of their paths."""
     opened = set[Path]()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -124,7 +128,7 @@ def open_histories(pid: int) -> list[Path]:
 
 
 def unfinished(history: Path) -> Unfinished:
-    """Return the open operations according to the last lines of the history."""
+    """Return the open operations according to the last 256 KiB of the history."""
     with history.open("rb") as file:
         begin = max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES)
         file.seek(begin)
@@ -150,7 +154,7 @@ def unfinished(history: Path) -> Unfinished:
 
 
 def began_again(killed: Unfinished) -> bool:
-    """Return whether a restarted client has continued the history."""
+    """Return whether a restarted client has written its header to the killed client's history."""
     with killed.history.open("rb") as file:
         file.seek(killed.size)
         return b'{"history":' in file.read(4096)

@@ -47,7 +47,11 @@ class PowerLost(BrokerFault):
         return f"power loss of {victim_name}"
 
     async def lose_power(self, target: Target, victim: int) -> None:
-        """Cut the power of the machine of a stopped broker. The machine comes up again with what was on the disk."""
+        """Cut the power of the machine of a stopped broker: files return to what was on the disk, and the boot id
+        changes.
+
+        Count the lost bytes of logs.
+        """
         directory = target.broker_dir(victim)
         before = await asyncio.to_thread(_sizes, directory, target.tps)
         if await cast(Disks, target.prerequisite(Need.DISKS)).lose_power(str(victim)):
@@ -91,6 +95,6 @@ class AllPowerLost(PowerLost):
 
 
 def _sizes(broker_dir: Path, tps: Collection[TopicPartition]) -> dict[Path, int]:
-    """Return the sizes of all segments of these logs."""
+    """Return the size of each segment of these logs by its path."""
     logs = (broker_dir / str(tp) for tp in tps)
     return {segment: segment.stat().st_size for log in logs for segment in segments(log)}

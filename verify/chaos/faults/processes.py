@@ -41,13 +41,18 @@ class BrokerFault(FaultBase):
         self.victims: tuple[int, ...] = ()
 
     def will_restart(self, target: Target, *brokers: int) -> None:
-        """Register the restart of these brokers. The call must come before they are stopped."""
+        """Add these brokers to the victims, and register their start for `heal`. The call must come before they are
+        stopped.
+        """
         self.victims = tuple(dict.fromkeys((*self.victims, *brokers)))
         for broker in brokers:
             self.on_heal(partial(target.start_broker, broker))
 
     async def kill(self, target: Target, *brokers: int) -> None:
-        """Send SIGKILL to all these brokers at once. They are restarted when the fault is healed."""
+        """Send SIGKILL to all these brokers at once, and wait until they have ended. Healing restarts them.
+
+        Raise LocalError if a broker is not running or does not end within 20 s.
+        """
         self.will_restart(target, *brokers)
         processes = [target.broker_process(broker) for broker in brokers]
         for broker, process in zip(brokers, processes, strict=True):
@@ -57,7 +62,11 @@ class BrokerFault(FaultBase):
                 raise LocalError(f"broker {broker} did not end after SIGKILL")
 
     def pause(self, target: Target, *brokers: int) -> None:
-        """Send SIGSTOP. When the fault is healed, the brokers continue in the given order."""
+        """Send SIGSTOP to these brokers, the last one first. When the fault is healed, they continue in the given
+        order.
+
+        Raise LocalError if a broker is not running.
+        """
         self.victims = tuple(dict.fromkeys((*self.victims, *brokers)))
         for broker in reversed(brokers):
             process = target.broker_process(broker)
@@ -67,7 +76,7 @@ class BrokerFault(FaultBase):
 
 
 def led_by(view: View, brokers: Collection[int]) -> list[TopicPartition]:
-    """Return the partitions that these brokers lead."""
+    """Return the partitions that one of these brokers leads, in order."""
     return [tp for tp, leader in leaders(view).items() if leader in brokers]
 
 
@@ -77,7 +86,9 @@ async def _resume(process: Process, mark_continued: Callable[[], None]) -> None:
 
 
 def leader_of_one(view: View, rng: random.Random) -> tuple[int, str]:
-    """Return a random broker that leads a partition, and its description."""
+    """Return the leader of a random partition, and its description with that partition. Raise LocalError if no
+    partition has a leader.
+    """
     led = leaders(view)
     if not led:
         raise LocalError("no partition has a leader")
@@ -86,7 +97,11 @@ def leader_of_one(view: View, rng: random.Random) -> tuple[int, str]:
 
 
 def follower_of_one(view: View, rng: random.Random) -> tuple[int, str]:
-    """Return a random broker that follows in sync, and its description. Prefer brokers other than the controller."""
+    """Return a random broker that follows a partition in sync, and its description. Prefer brokers other than the
+    controller.
+
+    Raise LocalError if no partition has a follower in sync.
+    """
     following = [
         (broker, tp)
         for tp, state in sorted(view.partitions.items())
@@ -317,7 +332,7 @@ class AllDoze(BrokerFault):
 
 
 class PoliteStop(BrokerFault):
-    """A controlled shutdown. Leadership moves before the listeners close."""
+    """A controlled shutdown. Leadership moves before the listeners close, and the broker must end within 10 s."""
 
     row, name = "F11", "leader stopped politely"
     needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
@@ -330,7 +345,9 @@ class PoliteStop(BrokerFault):
         self._marked = False
 
     async def stop(self, target: Target, victim: int) -> None:
-        """Send SIGTERM and wait for the end of the process. Kill it if that takes too long."""
+        """Send SIGTERM and wait for the end of the process; after 20 s kill it. Note how long that took, and whether
+        the broker has left its marker of a clean shutdown.
+        """
         process = target.broker_process(victim)
         began = asyncio.get_running_loop().time()
         send(process, SIGTERM, f"broker {victim}")
@@ -394,7 +411,10 @@ class PoliteStopUncontrolled(PoliteStopAlone):
 
 
 class RollingRestart(BrokerFault):
-    """Five restarts of the current leader of one partition, each as soon as all replicas are in sync again."""
+    """Five restarts of the current leader of one partition, each as soon as all replicas are in sync again.
+
+    Each restart waits until another broker leads the partition.
+    """
 
     row, name = "F13", "rolling restart that follows the leader"
     times = 5
@@ -488,5 +508,5 @@ def _led_by_another(tp: TopicPartition, victim: int, view: View) -> bool:
 
 
 def clean_marker(broker_dir: Path) -> Path:
-    """Return the path of the marker that a broker leaves after a clean shutdown."""
+    """Return the path of the marker that a broker leaves after a clean shutdown. The file need not exist."""
     return broker_dir / CLEAN_SHUTDOWN

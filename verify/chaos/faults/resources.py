@@ -40,7 +40,12 @@ _GREETED_S = 0.5
 
 
 class LimitedBroker(BrokerFault):
-    """A broker whose limit of a resource is lowered to its current use. It is restarted if the limit ended it."""
+    """A broker whose limit of a resource is lowered to about its current use. Healing restarts the broker if the limit
+    ended it.
+
+    limit    the resource, as a constant of the module `resource`
+    option   the option of the command `prlimit` for the same resource
+    """
 
     needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
     lasts_ms = (2_000, 3_000)
@@ -52,7 +57,7 @@ class LimitedBroker(BrokerFault):
         return Availability(self.timing.silent_ms)
 
     def restrict(self, target: Target, process: Process, soft: int) -> None:
-        """Lower the limit until the fault is healed."""
+        """Set the soft limit of the process to `soft` until the fault is healed."""
         before = resource.prlimit(process.pid, self.limit)
         values = ":".join("unlimited" if value == resource.RLIM_INFINITY else str(value) for value in before)
         put_back = target.undo.to_run(*quietly("prlimit", f"--pid={process.pid}", f"--{self.option}={values}"))
@@ -68,7 +73,7 @@ class LimitedBroker(BrokerFault):
 
 
 class OutOfMemory(LimitedBroker):
-    """A broker that gets no more memory. It may end, or refuse requests, but must not hang."""
+    """A broker that gets no more memory. The broker may end, or refuse requests, but must not hang."""
 
     row, name = "F17", "broker out of memory"
     limit, option = resource.RLIMIT_AS, "as"
@@ -101,7 +106,9 @@ class OutOfMemory(LimitedBroker):
         return f"{victim_name} gets no more memory"
 
     def hoard(self, endpoint: Endpoint, fetch: Sequence[Buffer]) -> None:
-        """Send requests repeatedly and read no answer, so that the broker has to buffer all answers."""
+        """Send many requests on one connection and read no answer until the fault is healed, so that the broker has to
+        buffer all answers.
+        """
         asking = open_socket(zmq.DEALER)
 
         async def let_go() -> None:
@@ -123,8 +130,8 @@ class OutOfMemory(LimitedBroker):
 
 
 class OutOfDescriptors(LimitedBroker):
-    """A broker that gets no more file descriptors. It keeps its connections, accepts no more, and accepts again
-    later.
+    """A broker that gets no more file descriptors. The broker must keep its connections, must not end, and accepts new
+    connections again after the healing.
     """
 
     row, name = "F18", "broker out of file descriptors"
@@ -171,7 +178,9 @@ class OutOfDescriptors(LimitedBroker):
 
 
 def fetch_from(starts: Mapping[TopicPartition, int]) -> Sequence[Buffer]:
-    """Return a fetch request for all records, which a broker accepts without an earlier request of the client."""
+    """Return the message parts of a fetch request from these offsets, for up to 50 MiB of records. A broker accepts it
+    without an earlier request of the client.
+    """
     wanted = tuple(FetchPartition(tp.topic, tp.partition, -1, start, _MUCH_BYTES) for tp, start in starts.items())
     header = RequestHeader(ApiKey.FETCH, 0, 0, "hoarder", "", -1, -1, -1)
     return encode(header, FetchRequest(CONSUMER_REPLICA_ID, 0, 0, _MUCH_BYTES, wanted))
@@ -202,8 +211,8 @@ def _open_files(pid: int) -> int:
 
 
 def _connect(endpoint: Endpoint, held: list[socket.socket]) -> None:
-    """Open as many connections as possible. A broker that has ended refuses the first, which says nothing about
-    descriptors.
+    """Open up to 64 more connections and add them to `held`. Stop at the first error, because a broker that has ended
+    refuses the first connection, which says nothing about descriptors.
     """
     wanted = len(held) + _CONNECTIONS
     with suppress(OSError):
@@ -212,7 +221,7 @@ def _connect(endpoint: Endpoint, held: list[socket.socket]) -> None:
 
 
 def _is_greeted(connection: socket.socket) -> bool:
-    """Return whether the broker has sent its greeting. In ZeroMQ the server sends first."""
+    """Return whether the broker has sent its greeting. In ZeroMQ the server sends first. The call reads a byte."""
     connection.setblocking(False)
     try:
         return bool(connection.recv(1))

@@ -27,7 +27,10 @@ _WRONG_MS = 2_000
 
 
 class CallFault(BrokerFault):
-    """Faulty system calls of one broker, until the fault is healed. The broker is restarted if the fault ended it."""
+    """Faulty system calls of one broker, until the fault is healed. The broker is restarted if the fault ended it.
+
+    `page` is the broker's page of orders once `order` was called.
+    """
 
     needs = frozenset({Need.SHIM, Need.PROCESSES, Need.RESTARTS})
     page: Page
@@ -41,7 +44,9 @@ class CallFault(BrokerFault):
         return Availability(self.timing.silent_ms)
 
     def order(self, target: Target, victim: int, **orders: int) -> None:
-        """Make the shim of a broker execute these orders until the fault is healed."""
+        """Make the shim of the broker `victim` execute these orders until the fault is healed. The names are those of
+        `ORDERS`.
+        """
         self.page = cast(Shim, target.prerequisite(Need.SHIM)).page(str(victim))
         before = {name: self.page.read(name) for name in self.counters}
 
@@ -57,12 +62,12 @@ class CallFault(BrokerFault):
     counters: tuple[str, ...] = ()
 
     def done(self) -> int:
-        """Return how many orders were executed."""
+        """Return how many orders were executed, by `counters`. 0 before the fault is healed."""
         return sum(self._done.values())
 
 
 class HeldUp(CallFault):
-    """One C call that holds the interpreter lock for longer than the session timeout."""
+    """One C call in a leader that holds the interpreter lock for longer than the session timeout."""
 
     row, name = "F15", "leader's interpreter held up"
     counters = ("holds",)
@@ -86,7 +91,7 @@ class HeldUp(CallFault):
 
 
 class TornWrite(CallFault):
-    """A process that ends in the middle of a write to a log."""
+    """A leader whose process ends in the middle of a write to a log."""
 
     row, name = "F45", "process ends in the middle of a write"
     lasts_ms = (500, 1_000)
@@ -182,7 +187,7 @@ class SlowDisk(CallFault):
 
 
 class ClockBehind(CallFault):
-    """A wrong wall clock of one broker. No timeout may depend on it."""
+    """A wrong wall clock of one broker, the leader of a partition with LogAppendTime. No timeout may depend on it."""
 
     row, name = "F54", "wall clock an hour behind"
     orders: Mapping[str, int] = {"clock_offset_ns": -_HOUR_NS}
@@ -207,7 +212,9 @@ class ClockBehind(CallFault):
         return f"{self.name}: broker {led[tp]}, leader of {of(tp)}"
 
     async def _look(self, target: Target, tp: TopicPartition) -> None:
-        """Observe the timestamps of new records."""
+        """Read new records of the partition until cancelled, and note how far their timestamps are from this machine's
+        clock at most.
+        """
         async with Consumer(target.bootstrap_servers) as consumer:
             consumer.assign([tp])
             consumer.seek_to_end(tp)

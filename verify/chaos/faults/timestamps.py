@@ -30,8 +30,8 @@ _PARTITIONS = 4
 
 
 class OddTimestamps(FaultBase):
-    """Timestamps in the far past and the far future (which topics refuse by their limits), equal, unordered and missing
-    ones.
+    """Records with timestamps in the far past and the far future (which topics refuse by their limits), equal,
+    unordered and missing ones.
 
     The records belong to the run like all others, because the fault writes a history. Our producer stamps records
     without a timestamp (−1), so the fault sends such a record to the leader in a request of its own.
@@ -86,7 +86,7 @@ class OddTimestamps(FaultBase):
             history.write(ProduceOk(tp, [record_id], [stored.offset], [time.monotonic_ns()]))
 
     async def _produce_timeless(self, line: Line, history: HistoryWriter, tp: TopicPartition, record_id: int) -> None:
-        """Send the record in one request, without retries."""
+        """Send a record without a timestamp in one request, without retries, and write its outcome to the history."""
         history.write(ProduceInvoked(tp, [record_id], [NO_TIMESTAMP], [time.monotonic_ns()]))
         batch = timeless(b"%d" % record_id, payload(record_id, _VALUE_BYTES))
         try:
@@ -120,7 +120,7 @@ async def _addresses(target: Target) -> dict[int, str]:
 
 
 def timeless(key: bytes, value: bytes) -> bytes:
-    """Return a batch of one record without a timestamp."""
+    """Return a batch of one record without a timestamp. Raise ValueError if the value does not fit into 64 KiB."""
     builder = BatchBuilder(_MOST_BYTES)
     if builder.try_append(NO_TIMESTAMP, key, value) is None:
         raise ValueError(f"a value of {len(value)} bytes does not fit into a batch")
@@ -128,7 +128,7 @@ def timeless(key: bytes, value: bytes) -> bytes:
 
 
 def odd_times(now_ms: int, rng: random.Random) -> list[int]:
-    """Return timestamps in milliseconds. Some are more than an hour in the future."""
+    """Return 29 timestamps in milliseconds, in random order. Two of them are more than an hour in the future."""
     odd = [0, 1, now_ms - 10 * _YEAR_MS, now_ms - _YEAR_MS, now_ms + _HOUR_MS // 2, now_ms, now_ms]
     refused = [now_ms + 2 * _HOUR_MS, now_ms + 10 * _YEAR_MS]
     near = [now_ms + rng.randrange(-_HOUR_MS, _HOUR_MS // 2) for _ in range(20)]

@@ -37,9 +37,10 @@ _REFUSED = r"the log has epoch \d+, the controller says \d+; refused"
 
 
 class ZooKeeperTurnedBack(FaultBase):
-    """Brokers must refuse leader epochs below their own, log that, and truncate nothing.
+    """All brokers and ZooKeeper restarted with ZooKeeper's data from before three elections of each partition.
 
-    The later data is restored in the end, because no broker may serve with the earlier data.
+    Brokers must refuse leader epochs below their own, log that, and truncate nothing. The later data is restored in the
+    end, because no broker may serve with the earlier data.
     """
 
     row, name = "F42", "ZooKeeper restored from an earlier state"
@@ -81,8 +82,10 @@ class ZooKeeperTurnedBack(FaultBase):
         return f"all brokers killed, ZooKeeper's data restored from before {_ELECTIONS} elections of each partition"
 
     async def _elect(self, target: Target, hosts: str) -> None:
-        """Expire the session of the leader whose partition had the fewest elections, until each partition had
-        enough.
+        """Cause three elections of each partition: expire the session of the leader whose partition had the fewest so
+        far, and wait for the election.
+
+        Raise LocalError if no partition has a leader, or an election takes longer than 30 s.
         """
         before = (await target.view()).partitions
         while True:

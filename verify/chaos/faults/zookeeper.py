@@ -22,7 +22,7 @@ _LED_AGAIN_MS, _RECONNECTED_MS = 1_000, 2_000
 
 
 def registration(broker: int) -> str:
-    """Return the znode of a broker's registration."""
+    """Return the path of the znode of a broker's registration."""
     return f"/brokers/ids/{broker}"
 
 
@@ -30,7 +30,9 @@ def registration(broker: int) -> str:
 
 
 class SessionExpired(FaultBase):
-    """The session of a healthy leader expires. It must register again, and another broker must lead its partitions."""
+    """The session of a healthy leader expires. The broker must register again, and another broker must lead its
+    partitions within a second.
+    """
 
     row, name = "F35", "leader's session expired"
     needs = frozenset({Need.ZOOKEEPER_ACCESS})
@@ -65,8 +67,8 @@ class SessionExpired(FaultBase):
 
 
 class SessionsExpireOften(SessionExpired):
-    """Sessions that expire repeatedly. A broker may still be becoming the follower of a leader that has just lost its
-    session (KAFKA-9307).
+    """Sessions of random brokers expire every 0.5–2 s. A broker may still be becoming the follower of a leader that has
+    just lost its session (KAFKA-9307).
     """
 
     row, name = "F36", "sessions expire again and again"
@@ -111,7 +113,7 @@ class ZooKeeperAway(FaultBase):
         return Availability(self.timing.undisturbed_ms)
 
     async def look(self, target: Target) -> None:
-        """Query ZooKeeper repeatedly, and measure the longest time without an answer."""
+        """Query ZooKeeper repeatedly until cancelled, and note the longest time without an answer."""
         loop = asyncio.get_running_loop()
         answered = loop.time()
         while True:

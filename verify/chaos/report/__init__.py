@@ -14,9 +14,10 @@ _TITLE: Final = "Tidelog under faults"
 
 
 def write_report(directory: Path) -> Path:
-    """Write `DIR/report.html` from the other files in the run's directory (see `reading`), and return its path.
+    """Write DIR/report.html from the other files in the directory of the results (see `reading`), and return its path.
 
-    Raise HistoryError if the faults or the verdict are invalid, and OSError if a file cannot be written.
+    Histories that cannot be read are named in the report. Raise HistoryError if the faults, the verdict or run.json are
+    invalid, and OSError if a file cannot be read or written.
     """
     faults = read_faults(directory)
     html = page(_TITLE, read_facts(directory, faults), faults, read_verdict(directory), read_about(directory))

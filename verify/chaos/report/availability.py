@@ -17,7 +17,7 @@ _TIMES_THE_AVERAGE = 20
 
 
 class Gap(NamedTuple):
-    """The time between two successive acknowledged produce requests."""
+    """The time between two successive acknowledged produce requests of a partition, in monotonic nanoseconds."""
 
     tp: TopicPartition
     begin: int
@@ -29,10 +29,12 @@ class Gap(NamedTuple):
 
 
 def unavailable(facts: RunFacts) -> list[Gap]:
-    """Return all gaps, longest first.
+    """Return all gaps in which a partition counts as unavailable, longest first: longer than 0.5 s and than 20 average
+    intervals between its acknowledgements.
 
     The time before a partition's first acknowledgement does not count, because no client may have written to it. The
-    time after the last acknowledgement of all partitions does not count either.
+    time after the last acknowledgement of all partitions does not count either. A partition with fewer than two
+    acknowledgements has no gaps.
     """
     found = []
     last = max(
@@ -48,7 +50,7 @@ def unavailable(facts: RunFacts) -> list[Gap]:
 
 
 def meanwhile(gap: Gap, faults: Sequence[Injection]) -> list[Injection]:
-    """Return the faults that were active during a gap."""
+    """Return the faults that were injected before the end of the gap and not healed before its begin."""
     return [
         fault
         for fault in faults

@@ -19,7 +19,7 @@ _MINUTES_FROM_S, _HALF_A_MINUTE_S = 600, 30
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The axis from `begin` to `end`, in nanoseconds."""
+    """The axis from `begin` to `end`, in monotonic nanoseconds. `end` must be later."""
 
     begin: int
     end: int
@@ -29,7 +29,7 @@ class Axis:
         return min(max((time - self.begin) / (self.end - self.begin), 0.0), 1.0)
 
     def percent(self, time: int) -> str:
-        """Return the position as a CSS percentage."""
+        """Return the position of a time as a CSS percentage."""
         return f"{100 * self.share(time):.3f}%"
 
     def place(self, begin: int, end: int) -> str:
@@ -37,11 +37,11 @@ class Axis:
         return f"left:{self.percent(begin)};width:{100 * (self.share(end) - self.share(begin)):.3f}%"
 
     def seconds(self, time: int) -> str:
-        """Return the seconds since the begin, as text."""
+        """Return the seconds from the begin of the axis to a time, as text such as "12.34 s"."""
         return f"{(time - self.begin) / _SECOND_NS:,.2f} s"
 
     def marks(self) -> Markup:
-        """Return the marks of all levels. The style sheet shows those of one level."""
+        """Return the labelled marks of all zoom levels. The style sheet shows those of one level."""
         return Markup("".join(self._level(level) for level in range(LEVELS)))
 
     def _level(self, level: int) -> Markup:

@@ -34,7 +34,11 @@ _SECOND_NS = 1_000_000_000
 
 
 def chart(facts: RunFacts, faults: Sequence[Injection], gaps: Sequence[Gap]) -> Markup:
-    """Return the chart, with the data that its script shows for the time under the mouse."""
+    """Return the chart: load, latencies, faults, gaps, controllers, sessions, and at most 64 partitions, on one time
+    axis.
+
+    The element includes the data that the page's script shows for the time under the mouse.
+    """
     axis = Axis(facts.begin, facts.end)
     slices = Slices(facts.begin, facts.end, min(max((facts.end - facts.begin) // _SHORTEST_NS, 1), _PARTS))
     palette = Palette(_brokers(facts))
@@ -94,7 +98,7 @@ def _busiest(facts: RunFacts) -> list[TopicPartition]:
 
 
 def _background(faults: Sequence[Injection], axis: Axis) -> Markup:
-    """Return a band in the background for each fault."""
+    """Return a band in the background for each fault that was injected."""
     drawn = [
         element("div", class_=f"shade {fault.outcome}", style=axis.place(fault.t_inject, _end_of(fault, axis)))
         for fault in faults
@@ -132,7 +136,9 @@ def _end_of(fault: Injection, axis: Axis) -> int:
 
 
 def _load(facts: RunFacts, slices: Slices) -> tuple[Sequence[Markup], dict[str, object]]:
-    """Return the lanes of records and latencies over time, and their values for the script."""
+    """Return the lanes of records written, records read and latencies over time, and their values for the script by
+    name.
+    """
     part_s = slices.width / _SECOND_NS
     acknowledged = [0.0] * slices.count
     for partition in facts.partitions.values():
@@ -170,8 +176,9 @@ def _load(facts: RunFacts, slices: Slices) -> tuple[Sequence[Markup], dict[str, 
 
 
 def _rates(name: str, kinds: Mapping[str, str], *rates: Sequence[float]) -> Markup:
-    """Return a lane of rates with one scale. Reads have a separate lane, because far more records are read than
-    written.
+    """Return a lane of rates with one scale; `kinds` maps the name of each rate to its CSS class.
+
+    Reads have a separate lane, because far more records are read than written.
     """
     values = sorted(value for rate in rates for value in rate)
     # Delayed records arrive all at once: a few such peaks would flatten everything else.
@@ -267,6 +274,6 @@ def _active(faults: Sequence[Injection], axis: Axis) -> list[tuple[float, float,
 
 
 def _data(data: object) -> Markup:
-    """Return the data for the script. A `<` in it would end the element."""
+    """Return the data as JSON in an element for the script, with `<` escaped, because a `<` would end the element."""
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return Markup(f'<script type="application/json" id="data">{text}</script>')

@@ -23,7 +23,7 @@ class Span(NamedTuple):
 
 
 class Level(NamedTuple):
-    """The value `height` from `begin` until before `end`, with a description."""
+    """The value `height` from `begin` until before `end`, with a description for the tooltip."""
 
     begin: int
     end: int
@@ -32,7 +32,9 @@ class Level(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Times in order, each with a number: a value measured then, or valid from then on."""
+    """Times in order, each with the number at the same index in `values`: measured at that time, or
+    valid from then on.
+    """
 
     times: array[int]
     values: array[int]
@@ -48,10 +50,10 @@ NOTHING = Moments(array("q"), array("q"))
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The description of the run.
+    """The description of the run, as run.json has it.
 
     values     properties of the run by name, such as its seed
-    rows       the requested rows of the catalogue
+    rows       the requested rows of the catalogue; empty: unknown
     troubles   the failures of the run itself
     """
 
@@ -64,10 +66,10 @@ class About:
 class PartitionFacts:
     """The data of one partition, each in order of time.
 
-    leaders           the leaders; the state of a span is the leader epoch
-    isr               the size of the ISR, and its members
-    high_watermarks   the high watermarks of its leaders
-    acknowledged      the times of successful produce requests
+    leaders           the leaders; the state of a span is the leader epoch, in order of epochs
+    isr               the size of the ISR, and its members as text
+    high_watermarks   the high watermarks of the partition's leaders
+    acknowledged      the times at which records were acknowledged
     """
 
     leaders: list[Span] = field(default_factory=list)
@@ -80,12 +82,12 @@ class PartitionFacts:
 class RunFacts:
     """All data of the chart except the faults; `begin` and `end` are those of the time axis.
 
-    latencies     successful produce requests: the time of the answer, and the latency in ns
-    records_read  the times of reads, and the number of records
-    unfinished    the times of refused produce requests and of those with an unknown outcome
+    latencies     acknowledged records: the time of the acknowledgement, and the latency in ns
+    records_read  the ends of reads, and the number of records
+    unfinished    the times of the outcomes of refused records and of those with an unknown outcome
     controllers   the controllers; the state of a span is the controller epoch
     sessions      the ZooKeeper sessions of each broker; the state of a span is that of the session
-    complaints    the histories that could not be read
+    complaints    the histories that could not be read, and why
     """
 
     begin: int = 0

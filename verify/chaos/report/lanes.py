@@ -21,8 +21,8 @@ _ISR_WORDS = (("complete", "full"), ("smaller", "some"), ("one replica alone", "
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """The colours of brokers in the order of their ids: eight that people who cannot see red or green can
-    distinguish.
+    """The colours of brokers in the order of their ids: eight, used in turn, that people who cannot see red or green
+    can distinguish.
     """
 
     brokers: Sequence[int]
@@ -33,14 +33,14 @@ class Palette:
         return f"broker{self.brokers.index(broker_id) % 8}"
 
     def legend(self) -> Markup:
-        """Return the legend of colours."""
+        """Return the legend of the brokers' colours and of the ISR's sizes."""
         chips = [element("span", f"broker {broker}", class_=f"chip {self.class_of(broker)}") for broker in self.brokers]
         heights = [element("span", word, class_=f"chip isr {kind}") for word, kind in _ISR_WORDS]
         return element("p", *chips, element("span", "ISR ", class_="facts"), *heights, class_="legend")
 
 
 def lane(name: Part, *strips: Markup, kind: str = "") -> Markup:
-    """Return a lane: a name with strips beside it."""
+    """Return a lane: a name with strips beside it. `kind` is an additional CSS class."""
     return element(
         "div",
         element("div", name, class_="name"),
@@ -50,17 +50,19 @@ def lane(name: Part, *strips: Markup, kind: str = "") -> Markup:
 
 
 def strip(*parts: Part, kind: str, beside: Part = None) -> Markup:
-    """Return a strip that zooms with the chart; `beside` does not zoom."""
+    """Return a strip that zooms with the chart; `beside` does not zoom. `kind` is an additional CSS class."""
     return element("div", element("div", *parts, class_="strip"), beside, class_=f"track {kind}")
 
 
 def named(name: str, of: Markup, title: str | None = None) -> Markup:
-    """Return a strip with a name of its own in its lane."""
+    """Return a strip with a name of its own in its lane; `title` is the tooltip of the name."""
     return element("div", element("span", name, class_="what", title=title), of, class_="row")
 
 
 def bands(spans: Iterable[Span], axis: Axis, palette: Palette, prefix: str) -> Markup:
-    """Return spans as bars in their broker's colour. `prefix` begins the tooltip of each, for example "broker"."""
+    """Return spans as bars in their broker's colour, or a neutral one without a broker. `prefix` is the broker's role
+    in the tooltip, for example "leader".
+    """
     drawn = []
     for span in spans:
         owner = "" if span.broker is None else f"{prefix} {span.broker}, "
@@ -95,12 +97,14 @@ def levels(drawn: Iterable[Level], axis: Axis, full: int) -> Markup:
 
 
 def drawing(*shapes: Markup) -> Markup:
-    """Return shapes as a drawing in the coordinates of this module."""
+    """Return shapes as a drawing in the coordinates of this module, stretched to the size of its strip."""
     return element("svg", *shapes, viewBox=f"0 0 {WIDE} {HIGH}", preserveAspectRatio="none", aria_hidden="true")
 
 
 def area(heights: Sequence[float], kind: str) -> Markup:
-    """Return heights from 0 to 1, each for an equal share of the axis, as a filled shape."""
+    """Return heights from 0 to 1, each for an equal share of the axis, as a filled shape. There must be at least one.
+    `kind` is the CSS class.
+    """
     width = WIDE / len(heights)
     points = [f"M0 {HIGH}"]
     before = None
@@ -112,7 +116,9 @@ def area(heights: Sequence[float], kind: str) -> Markup:
 
 
 def line(points: Sequence[tuple[float, float]], kind: str, *, steps: bool = False) -> Markup:
-    """Return points (x, y), each from 0 to 1, as a line. With `steps`, a height holds until the next point."""
+    """Return points (x, y), each from 0 to 1, as a line of CSS class `kind`. With `steps`, a height holds until the
+    next point.
+    """
     joined = []
     for index, (x, y) in enumerate(points):
         move = "M" if index == 0 else "L"
@@ -124,7 +130,9 @@ def line(points: Sequence[tuple[float, float]], kind: str, *, steps: bool = Fals
 
 
 def broken_line(heights: Sequence[float | None], kind: str) -> Markup:
-    """Return heights, each for an equal share of the axis, as a line that is interrupted where a height is None."""
+    """Return heights from 0 to 1, each for an equal share of the axis, as a line that is interrupted if a height is
+    None.
+    """
     width = WIDE / len(heights)
     joined = []
     pen_down = False
@@ -140,7 +148,7 @@ def broken_line(heights: Sequence[float | None], kind: str) -> Markup:
 
 
 def key(entries: Mapping[str, str]) -> Markup:
-    """Return the legend of a strip's lines: CSS classes by name."""
+    """Return the legend of a strip's lines. `entries` maps each line's name to its CSS class."""
     return together(*(element("span", name, class_=f"key {kind}") for name, kind in entries.items()))
 
 

@@ -16,7 +16,7 @@ _NONE_INSIDE = frozenset({"circle", "col", "line", "meta", "path", "polygon", "p
 
 
 def element(tag: str, /, *parts: Part, **attributes: Part) -> Markup:
-    """Return an element with these parts. Strings that are not `Markup` are escaped, and None is omitted.
+    """Return an HTML element with these parts. Strings that are not `Markup` are escaped, and None is omitted.
 
     Attributes that are None are omitted. `_` in their names stands for `-`, and a `_` at the end is dropped (`class_`).
     """
@@ -31,7 +31,7 @@ def element(tag: str, /, *parts: Part, **attributes: Part) -> Markup:
 
 
 def together(*parts: Part) -> Markup:
-    """Return parts without an element around them."""
+    """Return parts without an element around them, escaped unless they are `Markup`. None is omitted."""
     return Markup(
         "".join(part if isinstance(part, Markup) else escape(str(part)) for part in parts if part is not None)
     )

@@ -33,7 +33,7 @@ _STARTING, _CONNECTED = "starting", "connected"
 
 
 class Observer:
-    """The collector. It takes one history after another in any order, and `facts` returns the result."""
+    """The collector. `take` takes one history after another in any order, and `facts` returns the result of all."""
 
     def __init__(self) -> None:
         self._first: int | None = None
@@ -50,7 +50,7 @@ class Observer:
         self._sessions: defaultdict[int, list[tuple[int, str]]] = defaultdict(list)
 
     def take(self, history: Iterable[Header | Event]) -> None:
-        """Take the history of one client or broker. A HistoryError passes through, and earlier events count."""
+        """Take the history of one client or broker. A HistoryError passes through, and the events before it count."""
         broker_id, born = -1, 0
         waiting: dict[int, int] = {}
         for event in history:
@@ -70,7 +70,10 @@ class Observer:
                 self._take_broker(event, broker_id)
 
     def facts(self, faults_begin: Iterable[int] = (), faults_end: Iterable[int] = ()) -> RunFacts:
-        """Return the data. The time axis also includes the begins and ends of faults."""
+        """Return the data of the histories taken so far. The time axis also includes the begins and ends of faults.
+
+        The states at the end of the histories last until the end of the axis.
+        """
         begin = min([*(() if self._first is None else (self._first,)), *faults_begin], default=0)
         end = max([self._last, *faults_end, begin + 1])
         facts = RunFacts(begin, end)
@@ -152,13 +155,15 @@ class Observer:
         )
 
     def _end_of(self, tp: TopicPartition, broker_id: int, epoch: int) -> int | None:
-        """Return when a leader became a follower in a later epoch."""
+        """Return the earliest time at which this leader became a follower in a later epoch, or None if it never did."""
         return min((time for time, of in self._steps_down[tp, broker_id] if of > epoch), default=None)
 
 
 def _terms(begins: list[tuple[int, int, int, int | None]], end: int) -> list[Span]:
-    """Return (time, epoch, broker, time of resignation) as spans. Each ends at the begin of the next epoch at the
-    latest.
+    """Return the leaders or controllers (time, epoch, broker, time of resignation or None) as spans, in order of
+    epochs.
+
+    A span ends at the resignation, at the begin of the next epoch or at `end`, whichever is first.
     """
     spans = []
     ordered = sorted(set(begins), key=lambda begin: (begin[1], begin[0]))
@@ -170,7 +175,9 @@ def _terms(begins: list[tuple[int, int, int, int | None]], end: int) -> list[Spa
 
 
 def _until_the_next(steps: list[tuple[int, T]], end: int) -> list[tuple[int, int, T]]:
-    """Return each state with its begin and end. A repeated state does not start a new one."""
+    """Return each state with its begin and end. The last one ends at `end`, and a repeated state does not start a new
+    one.
+    """
     changes = [next(group) for _, group in groupby(steps, key=itemgetter(1))]
     ends = [*(time for time, _ in changes), end][1:]
     return [(time, until, state) for (time, state), until in zip(changes, ends, strict=False)]

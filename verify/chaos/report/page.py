@@ -33,7 +33,10 @@ def page(
     verdict: Verdict | None,
     about: About = About(),  # noqa: B008 - it is frozen
 ) -> str:
-    """Return the HTML page, which needs no other file."""
+    """Return the HTML page, which needs no other file. `verdict` None: the histories were not checked.
+
+    The page shows at most 500 faults.
+    """
     axis = Axis(facts.begin, facts.end)
     absent = unavailable(facts)
     counts = count_rows([*{*about.rows, *(fault.row for fault in faults)}], faults)
@@ -157,7 +160,9 @@ def _faults(counts: Sequence[RowCount], faults: Sequence[Injection], axis: Axis)
 
 
 def _cost(fault: Injection) -> str:
-    """Return the longest unavailability of a partition, and the permitted one."""
+    """Return the longest unavailability of a partition and the permitted one in seconds, or a dash without an
+    injection.
+    """
     if fault.t_inject is None:
         return "–"
     allowed = "" if fault.most_gap_ms is None else f" of {fault.most_gap_ms / 1000:.1f}"
@@ -207,7 +212,7 @@ def _gaps(absent: Sequence[Gap], faults: Sequence[Injection], axis: Axis) -> Mar
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[Markup]]) -> Markup:
-    """Return a table. A heading that begins with # is for a column of numbers."""
+    """Return a table. A heading that begins with # is for a column of numbers, and is shown without the #."""
     cells = [element("th", head.lstrip("#"), class_="number" if head.startswith("#") else None) for head in heads]
     body = [element("tr", *row) for row in rows]
     return element("table", element("thead", element("tr", *cells)), element("tbody", *body))

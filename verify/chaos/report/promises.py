@@ -33,5 +33,5 @@ PROMISES: Final[Mapping[str, str]] = {
 
 
 def number_of(invariant: str) -> int:
-    """Return the number of an invariant as a sort key: I2 comes before I10."""
+    """Return the number of an invariant as a sort key: I2 comes before I10, and an unknown name last."""
     return int(invariant[1:]) if invariant[1:].isdecimal() else len(PROMISES) + 1

@@ -27,8 +27,10 @@ _NO_ROWS: Final = "the requested rows are unknown"
 
 
 def read_facts(directory: Path, faults: Sequence[Injection]) -> RunFacts:
-    """Read all histories. Histories that cannot be read become complaints, because a report is most useful after a
-    failure.
+    """Return the data of all histories in the directory. The time axis includes `faults`.
+
+    Histories that cannot be read become complaints, and so does the absence of histories, because a report is most
+    useful after a failure.
     """
     observer = Observer()
     complaints = []
@@ -49,7 +51,7 @@ def read_facts(directory: Path, faults: Sequence[Injection]) -> RunFacts:
 
 
 def read_verdict(directory: Path) -> Verdict | None:
-    """Return the verdict, or None if the file does not exist. Raise HistoryError for an invalid file."""
+    """Return the verdict, or None if verdict.json does not exist. Raise HistoryError for an invalid file."""
     path = directory / VERDICT
     if not path.exists():
         return None
@@ -58,10 +60,10 @@ def read_verdict(directory: Path) -> Verdict | None:
 
 
 def read_about(directory: Path) -> About:
-    """Return the description of the run. Raise HistoryError for an invalid file.
+    """Return the description of the run from run.json. Raise HistoryError for an invalid file.
 
-    If the requested rows are missing, that is a trouble, because the injected faults do not show which others were
-    requested.
+    If the file or the requested rows are missing, that is a trouble, because the injected faults do not show which
+    others were requested.
     """
     path = directory / RUN
     if not path.exists():

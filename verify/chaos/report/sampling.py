@@ -14,7 +14,9 @@ L = TypeVar("L", bound=Level | Span)
 
 
 class Slices:
-    """The interval [begin, end) in `count` parts of equal length. Times outside belong to the first or last part."""
+    """The interval [begin, end) in `count` parts of equal length. The object maps a time to the index of its part.
+    Times outside belong to the first or last part.
+    """
 
     def __init__(self, begin: int, end: int, count: int) -> None:
         self.begin, self.count = begin, count
@@ -45,7 +47,11 @@ def summed(moments: Moments, slices: Slices) -> list[int]:
 
 
 def percentiles(moments: Moments, slices: Slices, shares: Sequence[float]) -> list[list[int] | None]:
-    """Return for each part the values below which these shares of its values lie, or None without values."""
+    """Return for each part the values below which these shares of its values lie (1.0: the greatest), or None for a
+    part without values.
+
+    `moments` must be in order of time.
+    """
     gathered: list[list[int] | None] = [None] * slices.count
     pairs = zip(moments.times, moments.values, strict=True)
     for index, group in groupby(pairs, key=lambda pair: slices(pair[0])):
@@ -55,8 +61,8 @@ def percentiles(moments: Moments, slices: Slices, shares: Sequence[float]) -> li
 
 
 def thinned(moments: Moments, slices: Slices) -> list[tuple[int, int]]:
-    """Return the first, lowest, highest and last value of each part. A line through them looks like one through all
-    values.
+    """Return the first, lowest, highest and last (time, value) of each part, in order of time. A line through them
+    looks like one through all values.
     """
     kept = []
     pairs = zip(moments.times, moments.values, strict=True)
@@ -69,8 +75,8 @@ def thinned(moments: Moments, slices: Slices) -> list[tuple[int, int]]:
 
 
 def thinned_spans(spans: Sequence[Span], slices: Slices) -> list[Span]:
-    """Reduce spans to at most two begins per part: the last one, and a combined one without a broker for the earlier
-    ones.
+    """Return at most two spans per part, by their begins. The last one is preceded by the only other one, or by a
+    combined one without a broker.
     """
 
     def several(others: Sequence[Span]) -> Span:
@@ -80,8 +86,8 @@ def thinned_spans(spans: Sequence[Span], slices: Slices) -> list[Span]:
 
 
 def thinned_levels(levels: Sequence[Level], slices: Slices) -> list[Level]:
-    """Reduce levels to at most two begins per part: the last one, and one with the lowest height of the earlier
-    ones.
+    """Return at most two levels per part, by their begins. The last one is preceded by the only other one, or by one
+    with the lowest height of the others.
     """
 
     def several(others: Sequence[Level]) -> Level:
@@ -104,7 +110,9 @@ def _thinned(drawn: Sequence[L], slices: Slices, several: Callable[[Sequence[L]]
 
 
 def gaps(times: array[int], begin: int, end: int, longest: int) -> list[tuple[int, int]]:
-    """Return the intervals longer than `longest` without a time, including those at both ends of [begin, end)."""
+    """Return the intervals of [begin, end) longer than `longest` without a time, including those at both ends. `times`
+    must be in order.
+    """
     inside = times[bisect_left(times, begin) : bisect_left(times, end)]
     marks = [begin, *inside, end]
     return [(earlier, later) for earlier, later in pairwise(marks) if later - earlier > longest]

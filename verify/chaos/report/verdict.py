@@ -11,9 +11,10 @@ from verify.checker.verdict import Verdict
 def headline(
     verdict: Verdict | None, counts: Sequence[RowCount], troubles: Sequence[str] = ()
 ) -> tuple[bool | None, str, list[str]]:
-    """Return whether the run passed (None: unknown), one sentence, and the reasons against it.
+    """Return whether the run passed, one sentence, and the reasons against it: violations, then shortcomings.
 
-    `troubles` are the failures of the run itself.
+    None instead of a bool: no violation was found, but something was not proved. `troubles` are the failures of the run
+    itself.
     """
     hits = f"{_count(sum(count.bit for count in counts), 'fault')} hit the cluster"
     broken = verdict.violated if verdict is not None else ()

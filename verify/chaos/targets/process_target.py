@@ -1,8 +1,8 @@
 """The cluster under test as processes: one that the run starts, or one that already runs on this machine.
 
-A cluster of the run's own is in the run's directory. It has all prerequisites of faults that this machine can provide,
-and its brokers record histories. A cluster that already runs records histories if `tidelog up --histories` started it.
-Only its processes are hit by faults, because its files could not be restored after a SIGKILL of the run.
+A cluster of the run's own is in the run's directory. Such a cluster has all prerequisites of faults that this machine
+can provide, and its brokers record histories. A cluster that already runs records histories if `tidelog up --histories`
+started it. Faults hit only its processes, because its files could not be restored after a SIGKILL of the run.
 """
 
 from __future__ import annotations

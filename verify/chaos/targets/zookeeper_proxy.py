@@ -79,8 +79,8 @@ def pass_all(request: Request) -> Fate:
 
 
 class ZooKeeperProxy:
-    """The proxy. It relays from entering `with` to its exit, which closes all connections. All requests pass before
-    `follow`.
+    """The proxy, which relays from entering `with` to its exit. The exit closes all connections. All requests pass
+    before `follow`.
 
     `address` is the address of this machine to which clients connect, at a port that the constructor chooses. The
     constructor raises OSError if it cannot listen there.

@@ -44,7 +44,11 @@ class ProxiedFault(NetworkFault):
     needs = frozenset({Need.NETWORK, Need.PROCESSES, Need.RESTARTS, Need.ZOOKEEPER_ACCESS})
 
     async def divert(self, target: Target) -> ZooKeeperProxy:
-        """Close all brokers' connections to ZooKeeper and redirect new ones to the proxy."""
+        """Close all brokers' connections to ZooKeeper, redirect new ones to a proxy until the fault is healed, and
+        return the proxy.
+
+        Raise LocalError if fewer connections than brokers reach the proxy within 10 s.
+        """
         network = cast(Namespaces, target.prerequisite(Need.NETWORK))
         zookeeper = Endpoint.parse(zookeeper_hosts(target))
         proxy = ZooKeeperProxy(zookeeper, network.address(CLIENTS))
@@ -70,7 +74,9 @@ class ProxiedFault(NetworkFault):
         return proxy
 
     async def leader_other_than(self, target: Target, rng: random.Random, spared: int) -> int:
-        """Return a broker that leads a partition and is not `spared`, so that its death causes an election."""
+        """Return a random broker that leads a partition and is not `spared`, so that its death causes an election.
+        Raise LocalError if there is none.
+        """
         led = {leader for leader in leaders(await target.view()).values() if leader != spared}
         if not led:
             raise LocalError("only the controller leads partitions")
@@ -78,7 +84,9 @@ class ProxiedFault(NetworkFault):
 
 
 class AnswersOfZooKeeperLost(ProxiedFault):
-    """Answers that are lost after ZooKeeper executed the write: the connection breaks, once for each kind of write."""
+    """Answers that are lost after ZooKeeper executed the write: the connection breaks, once for each of an election, a
+    change of an ISR, and a registration.
+    """
 
     row, name = "F40", "answers of ZooKeeper lost"
     lasts_ms = (500, 1_000)
@@ -121,7 +129,9 @@ class AnswersOfZooKeeperLost(ProxiedFault):
 
 
 def _was_refused(request: Request) -> bool:
-    """Return whether ZooKeeper refused the write because of a version. Such a write had no effect to find out about."""
+    """Return whether ZooKeeper refused the write because of a version. Such a write had no effect for the sender to
+    find out.
+    """
     return BAD_VERSION in request.answer
 
 

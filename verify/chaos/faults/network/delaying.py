@@ -46,7 +46,9 @@ def message(kind: int, queue: int, *attributes: tuple[int, bytes]) -> bytes:
 
 
 def configuration(queue: int) -> list[bytes]:
-    """Return the messages that bind the queue. The kernel then reports only the id of each packet."""
+    """Return the messages that bind the queue, in order. The kernel then reports only the header of each packet, which
+    has the id.
+    """
     return [
         message(_CONFIG, queue, (_COMMAND, bytes([_BIND, 0, 0, 2]))),
         message(_CONFIG, queue, (_PARAMETERS, (64).to_bytes(4, "big") + bytes([_COPY_HEADER]))),
@@ -55,7 +57,7 @@ def configuration(queue: int) -> list[bytes]:
 
 
 def verdict(queue: int, packet_id: int) -> bytes:
-    """Return the message that releases a packet."""
+    """Return the message that lets the kernel send a delayed packet on."""
     return message(_VERDICT, queue, (_VERDICT_HEADER, _ACCEPT.to_bytes(4, "big") + packet_id.to_bytes(4, "big")))
 
 
@@ -77,7 +79,11 @@ def packet_ids(data: bytes) -> Iterator[int]:
 
 
 def delay(queue: int, least_ms: float, most_ms: float, seed: int) -> None:
-    """Delay packets until the parent process has ended."""
+    """Delay each packet of the queue by `least_ms` to `most_ms` until the parent process has ended. Print "ready"
+    first.
+
+    Raise OSError if the kernel refuses the queue.
+    """
     rng, parent = random.Random(seed), os.getppid()
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as kernel:
         kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)

@@ -15,9 +15,9 @@ class StaleQueues(Zombie):
     """Requests sent to a leader that is paused for ten seconds. The leader receives them when it continues, after their
     deadline.
 
-    A cut cannot cause this: both ends close a connection without traffic after four seconds, before the deadline of any
-    produce request, and its queued requests are lost. While a process is paused, the kernel of its machine still
-    accepts requests.
+    A cut cannot cause this, because both ends close a connection without traffic after four seconds. That is before the
+    deadline of any produce request, and queued requests are lost. While a process is paused, the kernel of its machine
+    still accepts requests.
     """
 
     row, name = "F32", "queued requests arrive late"

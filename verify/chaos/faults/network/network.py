@@ -26,7 +26,7 @@ _ISR_CHANGE_MS = 5_000
 
 
 class NetworkFault(BrokerFault):
-    """Packet rules that are removed when the fault is healed. The fault has bitten if the rules matched packets."""
+    """Packet rules that are removed when the fault is healed. Only a fault whose rules matched packets has bitten."""
 
     needs = frozenset({Need.NETWORK})
 
@@ -35,15 +35,16 @@ class NetworkFault(BrokerFault):
         self._rules: list[Installed] = []
 
     async def choose_leader(self, target: Target, rng: random.Random) -> tuple[int, str]:
-        """Return a random leader, and its description."""
+        """Return the leader of a random partition, and its description. The leader becomes the only victim."""
         victim, victim_name = leader_of_one(await target.view(), rng)
         self.victims = (victim,)
         return victim, victim_name
 
     def prepare(self, target: Target, rules: Iterable[RuleFactory]) -> list[Installed]:
-        """Create rules that are not active yet.
+        """Return rules that are not active yet. Healing removes them.
 
-        A task of `meanwhile` that installs and removes them starts after this call, so it ends before their removal.
+        A task of `meanwhile` that installs and removes them must start after this call, so that it ends before their
+        removal.
         """
         network = cast(Namespaces, target.prerequisite(Need.NETWORK))
         made = [Installed(network, rule(network)) for rule in rules]
@@ -63,12 +64,14 @@ class NetworkFault(BrokerFault):
         return sum(rule.packets for rule in self._rules)
 
     def counted(self, sign: str | None) -> str | None:
-        """Return the observation together with the number of dropped packets, or None if either is missing."""
+        """Return the observation together with the number of packets that the rules matched, or None if there is no
+        observation or no packet.
+        """
         return f"{sign}; {self.packets:,} packets dropped" if sign and self.packets else None
 
 
 def both_ways(one: str, other: str) -> list[RuleFactory]:
-    """Return rules that drop all packets between two members."""
+    """Return the factories of rules that drop all packets between two members."""
     return [one_way(one, other), one_way(other, one)]
 
 
@@ -76,8 +79,8 @@ def both_ways(one: str, other: str) -> list[RuleFactory]:
 
 
 class LeaderCutFromFollowers(NetworkFault):
-    """A leader without its followers. It shrinks its ISR to itself and acknowledges nothing; other leaders shrink
-    theirs to two members and continue.
+    """A leader without its followers. The leader shrinks its ISR to itself and acknowledges nothing; other leaders
+    shrink theirs to two members and continue.
     """
 
     row, name = "F19", "leader cut off from its followers"
@@ -96,14 +99,14 @@ class LeaderCutFromFollowers(NetworkFault):
         return self.description(victim_name, self.named(target, victim))
 
     def far(self, target: Target, victim: int) -> list[str]:
-        """Return the members that the victim cannot reach."""
+        """Return the members that the victim cannot reach: broker ids such as "1", or "zookeeper"."""
         return [str(each) for each in target.broker_ids if each != victim]
 
     def named(self, target: Target, victim: int) -> str:
         return "brokers " + " and ".join(self.far(target, victim))
 
     def cut(self, victim: str, other: str) -> list[RuleFactory]:
-        """Return the rules between the two members."""
+        """Return the factories of the rules between the victim and another member."""
         return both_ways(victim, other)
 
     def description(self, victim_name: str, others: str) -> str:
@@ -271,7 +274,7 @@ class IsolationAndKill(NetworkFault):
 
 
 class Resets(NetworkFault):
-    """Connections that are reset: two seconds with resets, two seconds without, repeatedly."""
+    """Connections to a leader that are reset: two seconds with resets, two seconds without, repeatedly."""
 
     row, name = "F27", "connections reset, on and off"
     lasts_ms = (6_000, 7_000)
@@ -302,8 +305,8 @@ class Resets(NetworkFault):
 
 
 class PacketsLost(NetworkFault):
-    """Lost packets, which TCP sends again with increasing delay. A broker may exceed the limits of its ISRs or its
-    session.
+    """30 % of the packets to a leader are lost, which TCP sends again with increasing delay. A broker may exceed the
+    limits of its ISRs or its session.
     """
 
     row, name = "F28", "30 % of packets lost"
@@ -330,7 +333,7 @@ class PacketsLost(NetworkFault):
 
 
 class HalfOpen(NetworkFault):
-    """A host that disappears without closing its connections."""
+    """A host that disappears without closing its connections: its packets are dropped and its broker is killed."""
 
     row, name = "F31", "broker vanished without closing its connections"
     needs = frozenset({Need.NETWORK, Need.PROCESSES, Need.RESTARTS})

@@ -27,7 +27,7 @@ _OVER_LIMITS = re.compile(r"overlimits (\d+)")
 
 
 class Delayed(NetworkFault):
-    """Packets that are delayed by random times, so that they overtake each other."""
+    """Packets of a leader that are delayed by 100 to 500 ms at random, so that they overtake each other."""
 
     row, name = "F29", "packets delayed and reordered"
 
@@ -68,7 +68,7 @@ class Delayed(NetworkFault):
 
 
 class Narrow(NetworkFault):
-    """A low bandwidth of one member in both directions, limited at its own end and at the switch."""
+    """A low bandwidth of one member in both directions, limited at its own end and at the switch; here of a leader."""
 
     row, name = "F30", "3 Mbit/s"
     rate = "3mbit"

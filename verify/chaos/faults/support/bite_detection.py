@@ -25,7 +25,7 @@ def leaders_changed(evidence: Evidence, tps: Collection[TopicPartition] | None =
 
 
 def left_isr(evidence: Evidence, brokers: Collection[int] | None = None) -> str | None:
-    """Detect one of these brokers (None: any) that left an ISR after the injection."""
+    """Detect one of these brokers (None: any) that was in an ISR before the injection and is not in it later."""
     return _first(
         f"broker {broker} left the ISR of {of(tp)}"
         for tp, before in sorted(evidence.before.partitions.items())
@@ -56,7 +56,9 @@ def all_registered_anew(evidence: Evidence, brokers: Collection[int]) -> str | N
 
 
 def registered_again(evidence: Evidence, brokers: Collection[int], within_ms: float) -> str | None:
-    """Detect one of these brokers that registered again within this time after the injection."""
+    """Detect one of these brokers whose registration a new one had replaced less than `within_ms`
+    after the injection.
+    """
     known = evidence.before.broker_epochs or {}
     for view in evidence.views[1:]:
         took_s = (view.t - evidence.injected) / 1e9
@@ -67,20 +69,20 @@ def registered_again(evidence: Evidence, brokers: Collection[int], within_ms: fl
 
 
 def registrations(evidence: Evidence, at_least: int) -> str | None:
-    """Detect at least so many new registrations of all brokers together."""
+    """Detect at least so many new registrations since the first view, of all brokers together."""
     seen = {each for view in evidence.views for each in (view.broker_epochs or {}).items()}
     count = len(seen - set((evidence.before.broker_epochs or {}).items()))
     return f"brokers registered anew {count} times" if count >= at_least else None
 
 
 def controller_changed(evidence: Evidence) -> str | None:
-    """Detect a controller epoch that rose."""
+    """Detect a controller epoch that is higher in the last view than in the first."""
     before, after = evidence.before.controller_epoch, evidence.after.controller_epoch
     return f"controller epoch {before} → {after}" if after > before else None
 
 
 def refused_late(evidence: Evidence, brokers: Collection[int], since: int) -> str | None:
-    """Detect one of these brokers that refused produce requests after their deadline.
+    """Detect one of these brokers that refused produce requests after their deadline, at `since` or later.
 
     Only produce requests count, because other late requests would change nothing if they were answered.
     """
@@ -96,21 +98,21 @@ def _is_late_produce(event: BrokerEvent, since: int) -> bool:
 
 
 def slowed(evidence: Evidence, at_least_ms: float) -> str | None:
-    """Detect an acknowledged produce request that took so long."""
+    """Detect a produce request that was acknowledged after at least `at_least_ms`."""
     if evidence.slowest_ms < at_least_ms:
         return None
     return f"a produce took {evidence.slowest_ms:,.0f} ms"
 
 
 def paused(evidence: Evidence, at_least_ms: float) -> str | None:
-    """Detect a partition without an acknowledged produce request for so long."""
+    """Detect a partition without an acknowledged produce request for at least `at_least_ms`."""
     if evidence.longest_gap_ms < at_least_ms:
         return None
     return f"no produce of a partition was acknowledged for {evidence.longest_gap_ms:,.0f} ms"
 
 
 def _first(signs: Iterable[str]) -> str | None:
-    """Return the first sentence, and the number of others."""
+    """Return the first sentence with the number of others, or None if there is none."""
     found = list(signs)
     if len(found) > 1:
         return f"{found[0]} and {len(found) - 1} more"

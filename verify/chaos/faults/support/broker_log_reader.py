@@ -9,18 +9,24 @@ _LONGEST = 200
 
 
 class BrokerLogReader:
-    """The log of one broker from now on. The file with its printed output is beside its log file."""
+    """The lines that one broker logs and prints from the construction on. The file with its printed output is beside
+    its log file.
+    """
 
     def __init__(self, log: Path) -> None:
         self._sizes = {path: _size(path) for path in (log, log.with_suffix(".out"))}
 
     def lines(self, pattern: str) -> list[str]:
-        """Return the lines that match the pattern, without their timestamps. The call reads files."""
+        """Return the lines that contain a match of the pattern, without their timestamps and cut to 200 characters,
+        logged ones first. The call reads files.
+        """
         wanted = re.compile(pattern)
         return [_without_time(line) for line in self._all() if wanted.search(line)]
 
     def last(self) -> str:
-        """Return the last line, or an empty text if there is none."""
+        """Return the last printed line, or the last logged one if nothing was printed, or an empty text. The call reads
+        files.
+        """
         lines = [line for line in self._all() if line.strip()]
         return _without_time(lines[-1]) if lines else ""
 

@@ -29,7 +29,9 @@ UNAVAILABLE = Availability(None, leaves_majority=False)
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Settings of the brokers under test on which durations depend. The defaults are those of a run's own cluster."""
+    """Settings of the brokers under test on which durations depend, and times derived from them, in milliseconds. The
+    defaults are those of a run's own cluster.
+    """
 
     session_timeout_ms: int = 4_000
     replica_lag_time_max_ms: int = 4_000
@@ -75,8 +77,8 @@ class Timing:
     def reconnected_ms(self) -> int:
         """Return the additional time after a cut.
 
-        A heartbeat timeout closes a dead connection, and TCP retries a connect after 1, 3 and 7 s, so that clients may
-        be cut off somewhat longer than the cut lasts.
+        A heartbeat timeout closes a dead connection, and TCP retries a connect after 1, 3 and 7 s. So clients may be
+        cut off somewhat longer than the cut lasts.
         """
         return 4_000
 
@@ -84,7 +86,7 @@ class Timing:
     def moved_ms(self) -> int:
         """Return the additional time, besides the duration of the fault, while an administrator moves leaders.
 
-        Each new leader waits for a missing follower again, and a broker that is cut off from the controller learns only
+        Each new leader waits for a missing follower again. A broker that is cut off from the controller learns only
         after the cut that it is the leader.
         """
         return self.shrunk_ms
@@ -109,8 +111,8 @@ class FaultBase(ABC):
 
     @property
     def lasts_ms(self) -> tuple[int, int]:
-        """Return the range of durations. They are no longer than the cluster needs to notice, because a run injects all
-        faults.
+        """Return the least and the greatest duration in milliseconds. Durations are no longer than the cluster needs to
+        notice the fault, because a run injects all faults.
         """
         return 1_000, 2_000
 
@@ -134,11 +136,13 @@ class FaultBase(ABC):
         return None
 
     def on_heal(self, on_heal: HealStep) -> None:
-        """Register a step that heals the fault. The last one registered runs first."""
+        """Register a step for the next `heal`. The last one registered runs first."""
         self._heal_steps.append(on_heal)
 
     def meanwhile(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a task until the fault is healed. `heal` raises the error of a task that failed."""
+        """Start a task now. `heal` cancels it as one of its steps and waits for its end, and raises the task's own
+        error, if any.
+        """
         task = asyncio.create_task(work)
         self._works.append(task)
 
@@ -150,8 +154,10 @@ class FaultBase(ABC):
         self.on_heal(end)
 
     async def heal(self) -> None:
-        """Run all steps. A step that fails does not prevent the others, and the next call repeats it. Raise the first
-        error.
+        """Run all registered steps, the last one first, and forget those that succeed.
+
+        A step that fails does not prevent the others, and the next call repeats it. Raise the first error at the end.
+        Without steps the call does nothing.
         """
         async with self._healing:
             failed: list[HealStep] = []
@@ -171,7 +177,7 @@ class FaultBase(ABC):
 
 
 def of(tp: TopicPartition) -> str:
-    """Return the partition in the form of commands: t/0."""
+    """Return the partition as text in the form of commands: t/0."""
     return f"{tp.topic}/{tp.partition}"
 
 
@@ -183,12 +189,15 @@ def zookeeper_hosts(target: Target) -> str:
 
 
 def leaders(view: View) -> dict[TopicPartition, int]:
-    """Return the leaders of the partitions that have one, in order of partitions."""
+    """Return the leader of each partition that has one, in order of partitions."""
     return {tp: state.leader for tp, state in sorted(view.partitions.items()) if state.leader >= 0}
 
 
 async def look_until(target: Target, what: str, seen: Callable[[View], bool], timeout_s: float) -> View:
-    """Return the first view of the cluster that satisfies `seen`. Raise LocalError after the time limit."""
+    """Return the first view of the cluster that satisfies `seen`. Raise LocalError after the time limit, naming `what`.
+
+    Queries that fail are repeated.
+    """
     deadline = asyncio.get_running_loop().time() + timeout_s
     while True:
         with suppress(TidelogError):
@@ -200,7 +209,7 @@ async def look_until(target: Target, what: str, seen: Callable[[View], bool], ti
 
 
 async def wait_until(what: str, seen: Callable[[], object], timeout_s: float) -> None:
-    """Wait until `seen` returns a true value. Raise LocalError after the time limit."""
+    """Call `seen` every 50 ms until it returns a true value. Raise LocalError after the time limit, naming `what`."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     while not seen():
         if asyncio.get_running_loop().time() >= deadline:
@@ -209,18 +218,20 @@ async def wait_until(what: str, seen: Callable[[], object], timeout_s: float) ->
 
 
 def send(process: Process, number: Signals, name: str) -> None:
-    """Send a signal. Raise LocalError if the process has ended already."""
+    """Send a signal to the process. Raise LocalError, naming `name`, if the process has ended already."""
     if not process.signal(number):
         raise LocalError(f"{name} is not running")
 
 
 async def ended(process: Process, timeout_ms: int = _END_MS) -> bool:
-    """Wait for the end of the process. Return whether it ended in time."""
+    """Wait for the end of the process, by default up to 20 s. Return whether it ended in time."""
     return await asyncio.to_thread(process.wait, timeout_ms)
 
 
 async def kill(process: Process, name: str) -> None:
-    """Send SIGKILL and wait for the end. Raise LocalError if the process had ended before."""
+    """Send SIGKILL and wait for the end. Raise LocalError if the process had ended before, or does not
+    end within 20 s.
+    """
     send(process, SIGKILL, name)
     if not await ended(process):
         raise LocalError(f"{name} did not end within {_END_MS / 1000:g} s of SIGKILL")

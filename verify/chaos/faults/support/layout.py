@@ -15,12 +15,12 @@ EARLIER_BOOT = "00000000-0000-0000-0000-000000000000\n"
 
 
 def segments(log: Path) -> list[Path]:
-    """Return a log's segments, oldest first."""
+    """Return the segments (.log) of a log's directory, oldest first. Empty if the directory does not exist."""
     return sorted(log.glob("*.log"))
 
 
 def indexes(log: Path) -> list[Path]:
-    """Return all offset and time indexes of a log."""
+    """Return all offset and time indexes of a log's directory, in order of their paths."""
     return sorted((*log.glob("*.index"), *log.glob("*.timeindex")))
 
 

@@ -42,7 +42,9 @@ class Namespaces:
         self._made: list[str] = []
 
     def missing(self) -> str | None:
-        """Return why this machine cannot provide namespaces, or None if it can."""
+        """Return why this machine cannot provide namespaces, or None if it can. The call creates one to find out, and
+        blocks.
+        """
         if (reason := lacking(_TOOLS)) is not None:
             return reason
         probe = f"{PREFIX}-{_new_id()}-probe"
@@ -62,7 +64,11 @@ class Namespaces:
         return None
 
     async def set_up(self, undo: UndoLog, directory: Path, places: Mapping[str, Placement]) -> Mapping[str, Placement]:
-        """Create the network. Each placement gets its address and the command that enters its namespace."""
+        """Create the network, and return the placements, each with its address and the command that enters its
+        namespace.
+
+        Raise LocalError if a command fails or no network of 198.18.0.0/16 is free.
+        """
         return await asyncio.to_thread(self._set_up, undo, places)
 
     async def tear_down(self) -> None:
@@ -74,7 +80,7 @@ class Namespaces:
     # --- queries of faults ---------------------------------------------------------------------------------------
 
     def namespace(self, member: str) -> str:
-        """Return the namespace of a member; "switch" is that of the bridge."""
+        """Return the name of a member's namespace; "switch" is that of the bridge."""
         return f"{PREFIX}-{self._id}-{member}"
 
     def inside(self, member: str) -> tuple[str, ...]:
@@ -86,7 +92,7 @@ class Namespaces:
         return f"{self._subnet}.{_LAST.get(member) or member}"
 
     def port(self, member: str) -> str:
-        """Return the name of a member's link at the switch."""
+        """Return the name of a member's link in the namespace of the bridge."""
         return f"to-{member}"[:15]
 
     # --- building ----------------------------------------------------------------------------------------------

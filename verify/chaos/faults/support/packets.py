@@ -16,7 +16,9 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule in the namespace of one member. `target` is its target with options."""
+    """One iptables rule in the namespace of one member. `match` has its conditions, and `target` is its target with
+    options.
+    """
 
     member: str
     chain: str
@@ -26,8 +28,9 @@ class Rule:
 
 
 def one_way(source: str, destination: str, *match: str, target: tuple[str, ...] = DROP) -> Callable[[Namespaces], Rule]:
-    """Return a rule for packets from one member to another. It is installed at the receiver, or at the sender if
-    clients receive.
+    """Return a factory of the rule for packets from one member to another, by default to drop them.
+
+    The rule is installed at the receiver, or at the sender if clients receive. `match` adds conditions.
     """
 
     def rule(network: Namespaces) -> Rule:
@@ -62,7 +65,7 @@ class Installed:
         self._installed = True
 
     async def count(self) -> int:
-        """Return the number of matched packets."""
+        """Count the packets that the rule has matched in all its active times, and return the number."""
         if self._installed:
             listed = await run_aside(*self._inside, *self._iptables, "-nvxL", self._chain)
             lines = (line.split() for line in listed.splitlines() if f"/* {self._comment} */" in line)
@@ -70,7 +73,7 @@ class Installed:
         return self.packets
 
     async def remove(self) -> None:
-        """Remove the rule after a last count."""
+        """Count once more and remove the rule. A rule that is not active is removed too, if it exists."""
         if self._installed:
             await self.count()
             self._installed = False  # set before the await, so that it holds if this task is cancelled

@@ -22,8 +22,10 @@ _CONNECTED: Final = "connected"
 
 
 def led_late(evidence: Evidence, tps: Collection[TopicPartition], since: int, within_ms: int) -> str | None:
-    """Detect among the partitions that lost their leader at `since` the one whose next leader came last, if that was
-    too late.
+    """Detect among `tps` the partition that got a leader of a later epoch last, if that was more than `within_ms` after
+    `since`.
+
+    Partitions without such a leader are not considered.
     """
     began: dict[TopicPartition, int] = {}
     for events in evidence.events.values():
@@ -39,7 +41,9 @@ def led_late(evidence: Evidence, tps: Collection[TopicPartition], since: int, wi
 
 
 def reconnected_late(evidence: Evidence, since: int, within_ms: int) -> str | None:
-    """Detect the first broker that was not connected to ZooKeeper in time after ZooKeeper served again at `since`."""
+    """Detect the first broker that was connected to ZooKeeper more than `within_ms` after ZooKeeper served again at
+    `since`, or after it lost its connection later than that.
+    """
     for broker, events in sorted(evidence.events.items()):
         lost: int | None = None
         for event in sorted((each for each in events if isinstance(each, Session)), key=lambda each: each.t):
@@ -64,7 +68,7 @@ def _reconnected(broker: int, t: int, since: int, lost: int, within_ms: int) -> 
 
 
 def elected_often(evidence: Evidence, most_per_minute: int) -> str | None:
-    """Detect a partition with more elections than this per started minute."""
+    """Detect a partition with more than `most_per_minute` elections for each minute that began until recovery."""
     most = most_per_minute * -(-max(1, evidence.whole - evidence.injected) // _NS_PER_MINUTE)
     for tp, before in sorted(evidence.before.partitions.items()):
         after = evidence.after.partitions.get(tp)
@@ -74,7 +78,9 @@ def elected_often(evidence: Evidence, most_per_minute: int) -> str | None:
 
 
 def isr_changed_often(evidence: Evidence, every_ms: int) -> str | None:
-    """Detect a partition whose ISR changed more than once per `every_ms` on average during the fault."""
+    """Detect a partition whose ISR changed from the injection to the healing more often than once per `every_ms` plus
+    once.
+    """
     changes = Counter(
         event.tp
         for events in evidence.events.values()

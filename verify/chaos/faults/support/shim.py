@@ -38,19 +38,19 @@ _COMPILERS = ("cc", "gcc", "clang")
 
 
 class Page:
-    """The orders to one broker, and the counters of what it did. The broker's processes map the file as shared
-    memory.
+    """The orders to one broker, and the counters of executed orders. The broker's processes map the file as shared
+    memory, so that a change has effect at once.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def create(self) -> None:
-        """Create the page without orders."""
+        """Create the page without orders and with all counters 0. An existing page is replaced."""
         self._path.write_bytes(bytes(4096))
 
     def order(self, **orders: int) -> None:
-        """Set these orders from now on. Other orders stay unchanged."""
+        """Set these orders, by their names in `ORDERS`. Other orders stay unchanged. 0 withdraws an order."""
         with self._path.open("r+b", buffering=0) as page:
             for name, value in orders.items():
                 page.seek(8 * ORDERS.index(name))
@@ -61,14 +61,16 @@ class Page:
         self.order(**dict.fromkeys(ORDERS, 0))
 
     def read(self, name: str) -> int:
-        """Return the value of one field."""
+        """Return the value of one order or counter."""
         with self._path.open("rb", buffering=0) as page:
             page.seek(8 * _FIELDS.index(name))
             return int.from_bytes(page.read(8), "little", signed=True)
 
 
 class Shim:
-    """The prerequisite for `Need.SHIM`."""
+    """The prerequisite for `Need.SHIM`: a library of failing system calls in each broker, and a page of orders for
+    each.
+    """
 
     need = Need.SHIM
 
@@ -83,7 +85,10 @@ class Shim:
         return None
 
     async def set_up(self, undo: UndoLog, directory: Path, places: Mapping[str, Placement]) -> Mapping[str, Placement]:
-        """Compile the shim, and preload it in each broker. Raise LocalError with the compiler's output."""
+        """Compile the shim, create the pages, and return the placements, each broker's with the library to preload.
+
+        Raise LocalError with the compiler's output.
+        """
         self._directory = directory / "shim"
         library = await asyncio.to_thread(self._compile)
         changed = dict(places)
@@ -97,7 +102,7 @@ class Shim:
         return changed
 
     async def tear_down(self) -> None:
-        """Remove the compiled library."""
+        """Remove the compiled library and the pages."""
         if self._directory.name:
             await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
 

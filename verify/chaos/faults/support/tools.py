@@ -15,7 +15,11 @@ _TIMEOUT_S = 30.0
 
 
 def run(*command: str) -> str:
-    """Return the output of the command. Raise LocalError with its error output if it fails. The call blocks."""
+    """Return the output of the command. Raise LocalError with its error output if the command fails or takes longer
+    than 30 s.
+
+    The call blocks.
+    """
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S
@@ -29,7 +33,10 @@ def run(*command: str) -> str:
 
 
 async def run_aside(*command: str) -> str:
-    """Run the command on a thread. A cancelled caller waits for its end first, so that its change can be undone."""
+    """Run the command on a thread and return its output. Errors are those of `run`.
+
+    A cancelled caller waits for the command's end first, so that its change can be undone.
+    """
     work = asyncio.ensure_future(asyncio.to_thread(run, *command))
     try:
         return await asyncio.shield(work)
@@ -48,7 +55,9 @@ def quietly(*command: str) -> tuple[str, ...]:
 
 
 def lacking(tools: Iterable[str]) -> str | None:
-    """Return why these commands cannot be used here (they need root), or None if they can."""
+    """Return why these commands cannot be used here: this process is not root, or some are not installed. None: they
+    can.
+    """
     if os.geteuid() != 0:
         return "needs root"
     missing = [tool for tool in tools if shutil.which(tool) is None]

@@ -19,12 +19,17 @@ _OBEYED_S = 1.5
 
 
 async def flush_each(fault: FaultBase, target: Target) -> None:
-    """Make brokers sync every record before they acknowledge it, in the topics under load and in __consumer_offsets."""
+    """Make brokers sync every record before they acknowledge it, in the topics under load and in __consumer_offsets,
+    until the fault is healed.
+    """
     await alter_topics(fault, target, {OFFSETS_TOPIC, *(tp.topic for tp in target.tps)}, _FLUSH, "1")
 
 
 async def alter_topics(fault: FaultBase, target: Target, topics: Collection[str], name: str, value: str) -> None:
-    """Change a config until the fault is healed. Brokers have applied it when the call returns."""
+    """Set a topic config until the fault is healed, which restores each topic's own value or removes it.
+
+    The call waits 1.5 s, because brokers have applied the value then.
+    """
     resources = [ConfigResource.topic(topic) for topic in sorted(topics)]
     async with Admin(target.bootstrap_servers) as admin:
         described = await admin.describe_configs(resources)
@@ -39,7 +44,7 @@ async def alter_topics(fault: FaultBase, target: Target, topics: Collection[str]
 
 
 async def stamped_topics(target: Target) -> set[str]:
-    """Return the topics under load with message.timestamp.type=LogAppendTime."""
+    """Return the names of the topics under load with message.timestamp.type=LogAppendTime."""
     resources = [ConfigResource.topic(topic) for topic in sorted({tp.topic for tp in target.tps})]
     async with Admin(target.bootstrap_servers) as admin:
         described = await admin.describe_configs(resources)
