@@ -433,6 +433,7 @@ class Controller:
         return [tp for tp, mzxid, leader in led if leader is not None and -1 < mzxid < leader.epoch]
 
     def _gets_another_state_soon(self, partition: PartitionContext) -> bool:
+        """Return whether replicas are not sent this state, because a write, or a leader, is still to come."""
         if partition.in_flight is not None or partition.epoch_bump:
             return True
         leader = partition.known.state.leader if partition.known else None

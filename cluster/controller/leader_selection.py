@@ -36,8 +36,8 @@ def decide(partition: PartitionContext, brokers: BrokerSets, liveness: Liveness,
 
     The cases, in the order of their priority:
     A. There is no state yet: write the first one when a replica is alive.
-    B. ISR members are lost, and no other member has proved that it is alive since: keep the ISR. If a registering
-       broker has waited for REGISTRATION_DELAY_MS, remove only the leadership that its previous registration had.
+    B. ISR members are lost, and no other member has proved that it is alive since: keep the ISR. When a registration
+       has waited for REGISTRATION_DELAY_MS, begin a new leader epoch with this ISR, so that the broker can go online.
     C. Elect from the ISR, remove lost members from the ISR, or give the leader a new epoch.
     D. There is no leader, the topic allows unclean elections, and every suspect ISR member online has lost records:
        elect the live replica whose log reaches farthest.
@@ -125,9 +125,9 @@ def _review_suspects(partition: PartitionContext, state: PartitionState, brokers
 def _review_questions(
     partition: PartitionContext, known: VersionedState, brokers: BrokerSets, liveness: Liveness
 ) -> PartitionContext:
-    """Drop the questions to the old leader and to remaining members if the state that they are asked for is not wanted.
+    """Drop the question to the leader if no other broker is to lead, and to remaining members if no replica is to go.
 
-    The remaining members are asked after the old leader has answered, because the records depend on them.
+    The remaining members must answer after the leader has answered, because the records will depend on these members.
     """
     move = partition.reassignment
     if partition.handoff is None and (move is None or not move.remaining):
@@ -138,7 +138,7 @@ def _review_questions(
     if all(leader == known.state.leader for leader in successors) or not selection.handoff_is_current():
         partition = replace(partition, handoff=None)
     if move is not None and not move.removed and (removal is None or selection.ask_old_leader(removal) is not None):
-        return replace(partition, reassignment=move.with_request((), move.asked))
+        return replace(partition, reassignment=move.without_request())
     return partition
 
 
@@ -177,9 +177,9 @@ class _Selection:
         return bool(kept and lost) and not self._liveness.any_alive_since_loss(kept, lost)
 
     def while_waiting_for_liveness(self) -> Decision:
-        """Return the wait, or the write of a state with the same ISR when a registering broker has waited long enough.
+        """Return the wait, or the write of a new leader epoch when a registering broker has waited long enough.
 
-        The leader stays if it is trusted; otherwise the partition has no leader.
+        The ISR stays. The leader stays if it is trusted; otherwise the partition has no leader.
         """
         state, timer = self._state, self._partition.liveness_wait or Timer()
         wait = Wait(Awaited.LIVENESS, timer.since_ms)
@@ -343,11 +343,11 @@ class _Selection:
         return handoff is not None and handoff.leader_epoch == self._state.leader_epoch
 
     def ask_old_leader(self, wanted: PartitionState) -> Ask | Wait | None:
-        """Return None if the old leader has answered since it is to be replaced, so that it will learn of its
-        successor.
+        """Return the question to the leader before it is replaced, or the wait for its answer; None if it has answered.
 
-        A leader that reaches ZooKeeper but not the controller would keep telling clients that records are committed.
-        Such a leader may lead until it answers, because it works correctly otherwise.
+        The answer shows that the leader will learn of its successor. A leader that reaches ZooKeeper but not the
+        controller would keep telling clients that records are committed. Such a leader may lead until it answers,
+        because it works correctly otherwise.
         """
         leader, handoff = self._state.leader, self._partition.handoff
         if leader in (NO_LEADER, wanted.leader):
@@ -357,10 +357,9 @@ class _Selection:
         return None if self._liveness.any_alive_since((leader,), handoff.asked) else Wait(Awaited.OLD_LEADER)
 
     def _ask_remaining_members(self, state: PartitionState) -> Ask | Wait | None:
-        """Return None if a remaining member, still trusted and in this ISR, has been alive since the members were
-        asked.
+        """Return the question to the remaining members, or the wait for an answer; None if one of them has answered.
 
-        If none of the asked members is, all current ones are asked.
+        Only members that are trusted and in this ISR count. If no member that counts was asked, all of them are asked.
         """
         move, members = self._partition.reassignment, self.trusted.intersection(state.isr)
         assert move is not None

@@ -58,9 +58,9 @@ class ElectionPolicy:
 
 @frozen
 class BrokerSets:
-    """The live brokers at the moment of a decision.
+    """The registered brokers at the moment of a decision.
 
-    online          brokers that have a channel
+    online          brokers that have a channel; the live brokers
     shutting_down   those of them in a controlled shutdown
     registering     registered brokers that get a channel once their previous registration is dealt with
     """
@@ -72,7 +72,7 @@ class BrokerSets:
 
 @frozen
 class PartitionContext:
-    """All that the controller knows of one partition, asks about it, and waits for. The value is replaced whole.
+    """Holds what the controller knows of one partition, has to do, asks, and waits for. The value is replaced whole.
 
     Known facts:
     assigned             the replicas, by the topic's znode
@@ -188,7 +188,9 @@ class PartitionContext:
     def after(self, decision: Decision, liveness_epoch: int) -> PartitionContext:
         """Return the value when the controller has acted on the decision.
 
-        `liveness_epoch` is the current one, in which a question is asked (`cluster.controller.liveness`).
+        `liveness_epoch` is the current one, in which a question is asked (`cluster.controller.liveness`). The wait for
+        liveness and the removal of brokers that shut down end with a write, or with a final decision that does not
+        wait for liveness.
         """
         match decision:
             case Wait(Awaited.LIVENESS):

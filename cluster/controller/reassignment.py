@@ -53,12 +53,16 @@ class ReassignmentProgress:
         """Return the progress when these remaining members are asked whether they are alive."""
         return replace(self, remaining=frozenset(members), asked=liveness_epoch)
 
+    def without_request(self) -> ReassignmentProgress:
+        """Return the progress when the answers of remaining members prove nothing any more."""
+        return replace(self, remaining=frozenset())
+
     def with_removal_in_flight(self) -> ReassignmentProgress:
         """Return the progress when the state without the removed replicas is being written."""
         return replace(self, remaining=frozenset(), removal_in_flight=True)
 
     def without_removal_in_flight(self) -> ReassignmentProgress:
-        """Return the progress when that write was refused."""
+        """Return the progress when the write of that state was refused."""
         return replace(self, removal_in_flight=False)
 
     def with_new_epoch(self) -> ReassignmentProgress:
