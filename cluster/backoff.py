@@ -17,7 +17,7 @@ class Backoff:
         self._next_ms = least_ms
 
     def next_ms(self) -> int:
-        """Return the delay after one more failure."""
+        """Return the delay (ms) after one more failure, and double the next one up to the greatest delay."""
         delay_ms = self._next_ms
         self._next_ms = min(2 * delay_ms, self._most_ms)
         return delay_ms

@@ -19,7 +19,7 @@ NO_VERSION = -1
 class PartitionState:
     """A partition's state znode.
 
-    leader            broker id; −1 while no ISR member is alive. Only the controller changes the leader.
+    leader            broker id; −1: no replica may lead now. Only the controller changes the leader.
     leader_epoch      raised by the controller whenever a leadership begins, also if the same broker leads again. The
                       epoch stays when only the ISR shrinks.
     isr               never empty; contains the leader if there is one. The leader shrinks and expands the ISR by
@@ -28,7 +28,7 @@ class PartitionState:
     eligible          eligible leader replicas: former ISR members that were in sync until the controller reduced `isr`
                       to one replica. An eligible replica may have the records that the remaining member loses in a
                       power failure. The leader clears the field with its first ISR change, which shows that the leader
-                      survived.
+                      survived. Ignored by `==`.
     """
 
     leader: int
@@ -46,10 +46,10 @@ class PartitionState:
         new_epoch: bool = True,
         removes_replicas: bool = False,
     ) -> PartitionState:
-        """Return the state that the controller writes, with a new leader epoch if `new_epoch`.
+        """Return the state that the controller writes, with the next leader epoch if `new_epoch`.
 
         Former ISR members become eligible if one member remains, or if a reassignment removes replicas
-        (`removes_replicas`).
+        (`removes_replicas`). Replicas that are eligible already stay so until they are in the ISR.
         """
         dropped = self.isr if len(isr) == 1 or removes_replicas else ()
         eligible = {*dropped, *self.eligible}.difference(isr)
@@ -171,7 +171,7 @@ class TopicAssignment:
         )
 
     def reassigned(self, changes: Mapping[int, ReplicaAssignment]) -> TopicAssignment:
-        """Return the assignment with these partitions changed or added."""
+        """Return the assignment with these partitions changed or added, and all others unchanged."""
         every = {number: self.assigned(number) for number in self.partitions} | dict(changes)
         return replace(
             self,

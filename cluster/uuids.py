@@ -12,7 +12,7 @@ _SYSTEM = random.SystemRandom()
 def random_uuid(rng: random.Random = _SYSTEM) -> str:
     """Return a random UUID as 22 base64url characters, of which the first is never "-".
 
-    A command line would take such a UUID for an option.
+    A command line would take a UUID that begins with "-" for an option.
     """
     while True:
         text = base64.urlsafe_b64encode(uuid.UUID(int=rng.getrandbits(128), version=4).bytes).decode().rstrip("=")

@@ -11,7 +11,7 @@ from tidelog.protocol.control_messages import PartitionStateMessage, StopReplica
 
 @dataclass(frozen=True, slots=True)
 class WriteState:
-    """Write a partition state on condition of the controller epoch and the znode version `expected`.
+    """Write a partition state on condition of the controller epoch and the znode version `expected` (−1: create it).
 
     The caller reports `Written` or `WriteRefused`.
     """
@@ -116,7 +116,7 @@ Effect = (
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The state was written with this version."""
+    """The state was written, and its znode now has the version `partition_epoch`."""
 
     tp: TopicPartition
     partition_epoch: int
@@ -124,7 +124,10 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class WriteRefused:
-    """The version was not the expected one; `actual` is the state found instead (None: there is none)."""
+    """The state was not written, because the version was not the expected one.
+
+    `actual` is the state found instead; None: there is none.
+    """
 
     tp: TopicPartition
     actual: VersionedState | None

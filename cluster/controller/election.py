@@ -29,7 +29,7 @@ from tidelog.model import NO_LEADER
 def initial_state(replicas: Sequence[int], live: Collection[int], controller_epoch: int) -> PartitionState | None:
     """Return the first state of a new partition, or None while no replica is alive.
 
-    All live replicas are in sync, because there are no records to miss. The first live replica leads.
+    All live replicas are in sync, because there are no records to miss. The first live replica leads in epoch 0.
     """
     isr = tuple(replica for replica in replicas if replica in live)
     return PartitionState(isr[0], 0, isr, controller_epoch) if isr else None
@@ -47,7 +47,11 @@ def next_state(
 ) -> PartitionState | None:
     """Return the state that a partition should have now, or None if it already has it.
 
-    shutting_down         live brokers in a controlled shutdown, which lead only if no other replica can
+    A live leader in the ISR stays, and the ISR loses its dead members. Otherwise the first live ISR member in the order
+    of `replicas` that is not shutting down leads a new epoch. If there is none, the leader is −1 and the ISR stays.
+
+    shutting_down         live brokers in a controlled shutdown. A leader among them stays only if no other ISR member
+                          can lead, and a follower among them never becomes leader
     evict_shutting_down   also remove them from the ISR; used once, when the shutdown begins
     renew                 a leader that stays gets a new epoch too, so that its requests in flight are refused
     """
@@ -71,14 +75,17 @@ def next_state(
 
 
 def renewed_state(state: PartitionState, controller_epoch: int) -> PartitionState:
-    """Return the state with the same leader in a new epoch."""
+    """Return the state with the same leader and ISR in a new leader epoch."""
     return state.rewritten(state.leader, state.isr, controller_epoch)
 
 
 def preferred_state(
     state: PartitionState, replicas: Sequence[int], live: Collection[int], controller_epoch: int
 ) -> PartitionState | None:
-    """Return the state led by the preferred (first) replica, or None if that one is not alive or not in sync."""
+    """Return the state led by the preferred (first) replica in a new epoch, with the same ISR.
+
+    None if that replica is not alive, is not in the ISR, or leads already.
+    """
     preferred = replicas[0]
     if preferred not in live or preferred not in state.isr:
         return None
@@ -88,9 +95,14 @@ def preferred_state(
 def election_refusal(
     state: PartitionState, replicas: Sequence[int], live: Collection[int], *, unclean: bool
 ) -> BrokerError | None:
-    """Return why a requested election changes nothing: it is not needed, or no replica is electable.
+    """Return why a requested election must be refused: it is not needed, or no replica is electable.
 
-    unclean   any live replica may be elected if no ISR member is alive; otherwise only the preferred leader may
+    None if it may begin.
+
+    unclean   the election is for a partition whose leader is not alive, and any live replica may be elected. Otherwise
+              only the preferred leader may, if it is alive and in the ISR
+
+    `live` holds the brokers that may be elected; brokers in a controlled shutdown are left out.
     """
     if unclean:
         if state.leader in live:

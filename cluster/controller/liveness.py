@@ -51,16 +51,19 @@ class Liveness:
         return is_news
 
     def any_alive_since_loss(self, candidates: Collection[int], lost: Iterable[int]) -> bool:
-        """Return whether one of the candidates was alive after the last loss of any of these brokers."""
+        """Return whether a candidate has proved that it was alive after the last loss of any of these brokers.
+
+        True also if the controller's own broker is a candidate.
+        """
         return self.any_alive_since(candidates, self.last_loss(lost))
 
     def any_alive_since(self, candidates: Collection[int], since: int) -> bool:
-        """Return whether one of the candidates was alive in that liveness epoch or later.
+        """Return whether a candidate has answered a request of that liveness epoch or a later one.
 
-        The controller itself always is.
+        True also if the controller's own broker is a candidate.
         """
         return any(each == self._controller_id or self._heard.get(each, NEVER) >= since for each in candidates)
 
     def last_loss(self, broker_ids: Iterable[int]) -> int:
-        """Return the liveness epoch of the last loss of any of these brokers."""
+        """Return the liveness epoch of the last loss of any of these brokers; 0 if none was lost."""
         return max((self._lost.get(broker_id, 0) for broker_id in broker_ids), default=0)

@@ -17,10 +17,13 @@ Assignment = dict[int, tuple[int, ...]]
 def place_replicas(
     brokers: Collection[int], partitions: int, replication_factor: int, source: random.Random
 ) -> Assignment:
-    """Assign replicas by Kafka's rack-unaware round robin: leaders rotate, and followers shift by one more each round.
+    """Return the replicas of each partition, the preferred leader first, by Kafka's rack-unaware round robin.
 
-    Leaders, and the followers of each broker, are spread evenly. `source` chooses the first broker. Raises
-    InvalidPartitionsError and InvalidReplicationFactorError.
+    Leaders rotate, and followers shift by one more each round. Leaders, and the followers of each broker, are therefore
+    spread evenly. `source` chooses the first broker and the first shift.
+
+    InvalidPartitionsError if `partitions` is not positive. InvalidReplicationFactorError if the factor is not positive
+    or exceeds the number of brokers.
     """
     if partitions <= 0:
         raise InvalidPartitionsError(f"a topic needs at least one partition, not {partitions}")
@@ -38,9 +41,10 @@ def place_replicas(
 def place_more_replicas(
     brokers: Collection[int], existing: Assignment, total: int, replication_factor: int
 ) -> Assignment:
-    """Assign replicas to the partitions to be added, up to `total`, continuing the round robin of the existing ones.
+    """Return the replicas of the partitions to be added only, continuing the round robin of the existing ones.
 
-    Raises InvalidPartitionsError if `total` adds no partition, and InvalidReplicationFactorError.
+    `total` is the new number of partitions. InvalidPartitionsError if it adds none. InvalidReplicationFactorError if
+    the factor exceeds the number of brokers.
     """
     if total <= len(existing):
         raise InvalidPartitionsError(f"the topic already has {len(existing)} partitions, and {total} would add none")
@@ -74,9 +78,10 @@ def _follower(first: int, shift: int, index: int, brokers: int) -> int:
 def check_assignment(
     assignment: Mapping[int, Sequence[int]], brokers: Collection[int], *, first: int = 0, factor: int | None = None
 ) -> Assignment:
-    """Return a manual assignment of the partitions from `first` on.
+    """Return a manual assignment of the partitions from `first` on, in their order.
 
-    Raise InvalidReplicaAssignmentError if it is invalid.
+    InvalidReplicaAssignmentError if it is empty or has a gap, if a partition fails `check_replicas`, or if partitions
+    have different numbers of replicas. `factor` is the required number; None: that of the first partition.
     """
     if not assignment:
         raise InvalidReplicaAssignmentError("the assignment names no partition; it must name at least one")

@@ -18,8 +18,9 @@ class LeaderImbalance:
 
 
 def imbalanced(leaders: Mapping[TopicPartition, tuple[int, int]], percentage: int) -> list[TopicPartition]:
-    """Return the partitions to return to preferred leaders that miss more than `percentage` of their share.
+    """Return the partitions to return to their preferred leaders, in order.
 
+    A broker's partitions are returned only if others lead more than `percentage` % of those that prefer this broker.
     `leaders` maps each partition to its preferred leader and its leader.
     """
     share: dict[int, int] = defaultdict(int)

@@ -14,7 +14,11 @@ from tidelog.model import TopicPartition
 
 @dataclass(slots=True)
 class _Deletion:
-    """A topic that is being deleted, and the live replicas that have not reported their deletion yet."""
+    """A topic that is being deleted.
+
+    waiting    (broker, partition) of the live replicas that have not reported their deletion yet
+    removing   the removal of the topic's znodes has begun
+    """
 
     waiting: set[tuple[int, TopicPartition]] = field(default_factory=set)
     removing: bool = False
@@ -24,9 +28,9 @@ class ReplicaDeletion:
     """Tracks which broker deletes which replica, and what follows when all have. Only its `Controller` calls it.
 
     Absent brokers are not waited for. A broker that restarts sets aside by itself the logs that it no longer owns. A
-    broker that only lost its session would keep the log and follow a leader that does not count it. So the controller
-    has it delete the log. If the controller died meanwhile, such a broker learns it from the next controller's full
-    metadata.
+    broker that only lost its session would keep the log and follow a leader that does not count it. The controller
+    therefore has that broker delete the log when it registers again. If the controller died meanwhile, such a broker
+    learns of the deletion from the next controller's full metadata.
     """
 
     def __init__(self, known: ControllerContext) -> None:
@@ -43,7 +47,11 @@ class ReplicaDeletion:
         return tp.topic not in self._deletions
 
     def completed_assignment(self, topic: str) -> TopicAssignment | None:
-        """Return the assignment to write for partitions whose reassignment is complete, or None if there are none."""
+        """Return the topic's assignment with completed reassignments; None if no reassignment of it is complete.
+
+        A reassignment is complete when it is confirmed and all removed replicas are deleted. None also if the topic
+        does not exist or is being deleted.
+        """
         known = self._known
         if topic not in known.topics or topic in self._deletions:
             return None
@@ -59,7 +67,10 @@ class ReplicaDeletion:
     # --- deletions -----------------------------------------------------------------------------------
 
     def delete(self, topic: str) -> list[Effect]:
-        """Have all brokers delete the topic. Only the request is removed if the topic does not exist."""
+        """Begin a deletion; return the effects that have all live brokers delete their replicas and forget the topic.
+
+        No effects if the topic does not exist: `completed` then removes only the request.
+        """
         known = self._known
         deletion = self._deletions[topic] = _Deletion()
         if topic not in known.topics:
@@ -73,7 +84,10 @@ class ReplicaDeletion:
         return effects
 
     def stop_removed(self, tps: Iterable[TopicPartition]) -> list[Effect]:
-        """Stop removed replicas, which keep their logs until it is certain that the logs are not needed."""
+        """Return the effects that stop the removed replicas of these partitions on live brokers.
+
+        Their logs stay until it is certain that the logs are not needed.
+        """
         known = self._known
         by_broker: dict[int, list[TopicPartition]] = {}
         for tp in sorted(filter(self.stays, tps)):
@@ -85,7 +99,11 @@ class ReplicaDeletion:
         ]
 
     def delete_removed(self, tps: Iterable[TopicPartition], broker_ids: Collection[int]) -> list[Effect]:
-        """Have these brokers delete their removed replicas; registering brokers do so once they are online."""
+        """Return the effects that have these brokers delete their removed replicas.
+
+        Registering brokers do so once they are online, and are waited for. Absent brokers are not waited for, and do so
+        when they are back.
+        """
         known = self._known
         effects: list[Effect] = []
         by_broker: dict[int, list[TopicPartition]] = {}
@@ -110,11 +128,14 @@ class ReplicaDeletion:
                 self._set_progress(tp, move.without_deletion_by(broker_id))
 
     def on_topic_removed(self, topic: str) -> None:
-        """Note that the topic's znodes are removed."""
+        """Forget the deletion, because the topic's znodes are removed."""
         self._deletions.pop(topic, None)
 
     def completed(self) -> list[Effect]:
-        """Return the effects that may follow now: removing a topic's znodes, or completing a reassignment."""
+        """Return the effects that may follow now, each once: removing a topic's znodes, or completing a reassignment.
+
+        A topic waits for its replicas' deletion and for state writes in flight.
+        """
         known = self._known
         effects: list[Effect] = []
         writing = {each.topic_partition.topic for each in known.unsettled_partitions() if each.in_flight}
@@ -162,7 +183,7 @@ class ReplicaDeletion:
         return effects
 
     def on_failed(self, broker_id: int) -> None:
-        """Stop waiting for a broker that failed."""
+        """Stop waiting for a broker that failed. Replicas that it still had to delete are noted for its return."""
         for deletion in self._deletions.values():
             deletion.waiting = {entry for entry in deletion.waiting if entry[0] != broker_id}
         for tp, move in self._known.reassignments().items():

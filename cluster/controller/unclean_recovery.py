@@ -20,7 +20,7 @@ from tidelog.frozen_dataclass import frozen
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogEnd:
-    """The end of a log, ordered by which log is better.
+    """The end of a log, ordered by last epoch, then by log end offset: the greater log is better.
 
     lacks   the log is gone (−1, −1), or ends before an offset that was known to be committed
     epochs  the log's latest leader epochs, each with its start offset
@@ -71,7 +71,7 @@ class LogEndQuery:
     timer: Timer = Timer()
 
     def reported_loss(self, broker_id: int) -> bool:
-        """Return whether this broker has reported that it lost committed records."""
+        """Return whether this broker has reported that its log is gone or lacks committed records."""
         end = self.ends.get(broker_id)
         return end is not None and end.lacks
 
@@ -83,7 +83,7 @@ class LogEndQuery:
     def with_answer(self, broker_id: int, end: LogEnd, asked: int) -> LogEndQuery:
         """Return the query with the answer to a request of liveness epoch `asked`.
 
-        An answer to an earlier request is ignored.
+        An answer to an earlier request, or of a broker that was not asked, is ignored.
         """
         is_current = asked >= self.asked.get(broker_id, asked + 1)
         return replace(self, ends={**self.ends, broker_id: end}) if is_current else self
@@ -95,7 +95,10 @@ class LogEndQuery:
         return replace(self, ends=ends, asked=asked)
 
     def without_requests_before(self, liveness_epoch: int) -> LogEndQuery:
-        """Return the query without requests of earlier liveness epochs, because those brokers may have died too."""
+        """Return the query without requests of earlier liveness epochs and their answers.
+
+        The brokers that gave them may have died since.
+        """
         early = [broker_id for broker_id, asked in self.asked.items() if asked < liveness_epoch]
         return self.without(early) if early else self
 
