@@ -15,7 +15,7 @@ from tidelog.model import TopicPartition
 
 @frozen
 class StoredCommit:
-    """A commit, or None for a tombstone, with the offset of its record."""
+    """A commit, or None for a tombstone, with the offset of its record in the offsets topic."""
 
     commit: Commit | None
     record_offset: int
@@ -38,12 +38,12 @@ class CommittedOffsets:
         return len(self._commits)
 
     def get(self, tp: TopicPartition) -> Commit | None:
-        """Return the committed offset, or None."""
+        """Return the commit of this partition; None if there is none, or if it was deleted."""
         stored = self._commits.get(tp)
         return None if stored is None else stored.commit
 
     def all(self) -> dict[TopicPartition, Commit]:
-        """Return the committed offsets of all partitions."""
+        """Return the commits of all partitions that have one, ordered by partition."""
         return {tp: stored.commit for tp, stored in sorted(self._commits.items()) if stored.commit is not None}
 
     @property
@@ -52,11 +52,14 @@ class CommittedOffsets:
         return {tp.topic for tp, stored in self._commits.items() if stored.commit is not None}
 
     def pending_partitions(self, topics: Collection[str]) -> list[TopicPartition]:
-        """Return the partitions of these topics with a pending write."""
+        """Return the partitions of these topics with a pending write, in order."""
         return sorted(tp for tp in self._pending if tp.topic in topics)
 
     def committed_below(self, ends: Mapping[str, int]) -> list[TopicPartition]:
-        """Return the partitions of these topics whose commit has a record below the topic's offset in `ends`."""
+        """Return, in order, the partitions of the topics in `ends` whose commit is older than the topic's offset there.
+
+        A commit is older if its record in the offsets topic lies below that offset.
+        """
         if not ends:
             return []
         return sorted(
@@ -68,18 +71,21 @@ class CommittedOffsets:
     # --- writes --------------------------------------------------------------------------------------
 
     def begin(self, tps: Iterable[TopicPartition]) -> None:
-        """Note that commits or tombstones of these partitions are being written."""
+        """Note that commits or tombstones of these partitions are being written. `written` or `failed` must follow."""
         for tp in tps:
             self._pending[tp] = self._pending.get(tp, 0) + 1
 
     def written(self, commits: Mapping[TopicPartition, Commit], first_offset: int) -> None:
-        """Note that these commits are committed, in consecutive records from `first_offset`."""
+        """Apply these commits, which are in consecutive committed records from `first_offset`, and end their writes.
+
+        A commit counts only if no later record of its partition was applied.
+        """
         for record_offset, (tp, commit) in enumerate(commits.items(), first_offset):
             self.read(tp, commit, record_offset)
         self.failed(commits)
 
     def failed(self, tps: Iterable[TopicPartition]) -> None:
-        """Note that writes of these partitions are no longer pending."""
+        """End the writes of these partitions; drop a kept tombstone when no write of its partition is pending."""
         for tp in tps:
             left = self._pending.pop(tp) - 1
             if left:
@@ -88,7 +94,7 @@ class CommittedOffsets:
                 del self._commits[tp]
 
     def read(self, tp: TopicPartition, commit: Commit | None, record_offset: int) -> None:
-        """Apply a committed record of the offsets topic; None: a tombstone."""
+        """Apply a committed record of the offsets topic; None: a tombstone. Ignore it if a later one was applied."""
         stored = self._commits.get(tp)
         if stored is not None and stored.record_offset > record_offset:
             return
@@ -102,7 +108,9 @@ class CommittedOffsets:
     def expired(
         self, now_ms: int, retention_ms: int, *, empty_since_ms: int | None, subscribed: Collection[str] | None
     ) -> list[TopicPartition]:
-        """Return the partitions whose offsets have expired (KIP-211), by the wall clock.
+        """Return the partitions whose offsets have expired (KIP-211), by the wall clock. Nothing is removed.
+
+        Partitions of subscribed topics and with pending writes never expire.
 
         empty_since_ms   since when the group has had no members; None: it has some, or never had any
         subscribed       the topics that its members consume; None: unknown, so that no offset expires; empty: there are

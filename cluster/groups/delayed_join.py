@@ -24,7 +24,11 @@ class DelayedJoin:
     new_member_added: bool = False
 
     def is_over(self, now_ms: int, initial_delay_ms: int) -> bool:
-        """Return whether the wait is over. An initial wait is extended while new members keep joining."""
+        """Return whether the deadline has passed.
+
+        If a member has joined since the wait began or was extended, an initial wait is extended instead, as long as
+        `remaining_ms` allows, and the result is False.
+        """
         if now_ms < self.deadline_ms:
             return False
         if not self.new_member_added or not self.remaining_ms:

@@ -36,7 +36,7 @@ class Synced:
 
 @frozen
 class Answer:
-    """The answer to a waiting request, or an error."""
+    """Answer the request that `waiter` stands for, with a result or an error."""
 
     waiter: object
     outcome: Joined | Synced | BrokerError

@@ -61,7 +61,8 @@ class GroupSettings:
 class Group:
     """One group.
 
-    generation      rises with each rebalance; 0 before the first
+    state           see the module
+    generation      rises when a rebalance completes; 0 before the first
     protocol_type   "consumer", or another type of its current or last members; "" if it never had members
     protocol        the protocol by which this generation is assigned; "" while there are no members
     """
@@ -91,7 +92,7 @@ class Group:
         return self._group_members.leader
 
     def stage_of(self, member: Member) -> MemberStage:
-        """Return how far a member of the group is in the rebalance."""
+        """Return how far a member is in the rebalance: its request is awaited, waits for others, or it is assigned."""
         if self.state is GroupState.PREPARING:
             return MemberStage.AWAITED if member.joining is None else MemberStage.WAITING
         if member.member_id in self._pending_sync:
@@ -100,19 +101,25 @@ class Group:
 
     @property
     def pending_member_ids(self) -> tuple[str, ...]:
-        """Return the member ids with which no consumer has joined since the coordinator gave them out (KIP-394)."""
+        """Return, sorted, the ids that the coordinator gave out and with which no consumer has joined yet (KIP-394)."""
         return tuple(sorted(self._group_members.pending_ids))
 
     # --- its record in the offsets topic -------------------------------------------------------------
 
     def record(self, assignments: Mapping[str, bytes], changed_ms: int) -> GroupRecord:
-        """Return the record that a `StoreGroup` asks the node to write, with the wall clock's time."""
+        """Return the record of the group with these assignments, which a `StoreGroup` asks the node to write.
+
+        `changed_ms` is wall-clock time. A member without an assignment gets an empty one.
+        """
         members = (m.record(self.protocol, assignments.get(m.member_id, b"")) for m in self.members.values())
         protocol, leader = self.protocol or None, self.leader or None
         return GroupRecord(self.protocol_type, self.generation, protocol, leader, changed_ms, tuple(members))
 
     def restore(self, record: GroupRecord, now_ms: int) -> None:
-        """Continue from the last record that a former coordinator wrote. The members' sessions start anew."""
+        """Continue from the last record that a former coordinator wrote: stable, or empty without members.
+
+        The members' sessions start anew. A group with more members than allowed begins a rebalance.
+        """
         self.protocol_type, self.generation = record.protocol_type, record.generation
         self.protocol = record.protocol or ""
         self._group_members = GroupMembers()
@@ -127,7 +134,13 @@ class Group:
     # --- joining -------------------------------------------------------------------------------------
 
     def join(self, request: JoinRequest, waiter: object, now_ms: int) -> list[GroupEffect]:
-        """Handle a JoinGroup request for the next generation."""
+        """Handle a JoinGroup request for the next generation; the waiter is answered when that generation begins.
+
+        A member whose answer was lost is answered at once. A static member that returns to a stable group is answered
+        once the group is stored. Any other request begins or continues a rebalance. MemberIdRequiredError,
+        UnknownMemberIdError, FencedInstanceIdError, InconsistentGroupProtocolError; GroupMaxSizeReachedError if the
+        group is full, and a known member then leaves.
+        """
         before = None if request.member_id else self._group_members.static_member(request.instance_id)
         known = before or self.members.get(request.member_id)
         if not self._accepts(known):
@@ -221,7 +234,11 @@ class Group:
         return [] if self._delayed_join.initial or self._group_members.awaits_members else self._begin(now_ms)
 
     def _begin(self, now_ms: int) -> list[GroupEffect]:
-        """Begin the generation with the members that have joined, and with absent static members."""
+        """End the join phase: begin a generation with the members that have joined, and with absent static members.
+
+        Absent dynamic members are removed. Without members the group becomes empty, and that is stored. If only absent
+        static members are left, the wait begins again.
+        """
         for late in [m for m in self.members.values() if m.joining is None and m.instance_id is None]:
             self._group_members.remove(late)
         if not self._group_members.elect_joined() and self.members:
@@ -270,7 +287,14 @@ class Group:
         waiter: object,
         now_ms: int,
     ) -> list[GroupEffect]:
-        """Handle a SyncGroup request. The leader's request brings the assignments of all members."""
+        """Handle a SyncGroup request.
+
+        The leader's request brings the assignments of all members, which are then stored.
+
+        In a stable group the waiter is answered at once, otherwise when the assignments are stored.
+        UnknownMemberIdError, FencedInstanceIdError, IllegalGenerationError, InconsistentGroupProtocolError;
+        RebalanceInProgressError while a generation is prepared.
+        """
         member = self._member(member_id, instance_id, generation)
         if protocol_type not in (None, self.protocol_type) or protocol not in (None, self.protocol):
             raise InconsistentGroupProtocolError(
@@ -289,7 +313,11 @@ class Group:
         return effects
 
     def stored(self, number: int, error: BrokerError | None, now_ms: int) -> list[GroupEffect]:
-        """Handle the outcome of a `StoreGroup`. An outcome that a newer write has superseded is ignored."""
+        """Handle the outcome of a `StoreGroup` (`error` None: written).
+
+        A completing group becomes stable and answers all SyncGroup requests; after an error it prepares a new
+        generation. An outcome that a newer write has superseded is ignored.
+        """
         storing = self._storing
         if storing is None or storing.number != number:
             return []
@@ -320,13 +348,19 @@ class Group:
     # --- living and leaving --------------------------------------------------------------------------
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> None:
-        """Note that a member is alive. RebalanceInProgressError if the member has to join again."""
+        """Note that a member is alive. RebalanceInProgressError if the member has to join again.
+
+        UnknownMemberIdError, FencedInstanceIdError, IllegalGenerationError.
+        """
         self._member(member_id, instance_id, generation).note_alive(now_ms)
         if self.state is GroupState.PREPARING:
             raise _rebalancing()
 
     def leave(self, member_id: str, instance_id: str | None, now_ms: int) -> list[GroupEffect]:
-        """Remove a member. A static member may be named by its instance id alone."""
+        """Remove a member, refuse its waiting requests and begin a rebalance. A pending member id is removed too.
+
+        A static member may be named by its instance id alone. UnknownMemberIdError, FencedInstanceIdError.
+        """
         if self._group_members.pending_ids.pop(member_id, None) is not None:
             return self._rebalance(now_ms) if self.state is GroupState.PREPARING else []
         static = None if member_id else self._group_members.static_member(instance_id)
@@ -334,10 +368,11 @@ class Group:
         return [*self._drop(member), *self._rebalance(now_ms)]
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> None:
-        """Raise an error unless this client may commit offsets.
+        """Raise an error unless this client may commit offsets; note that a member is alive.
 
-        A client without membership may commit only while the group has no members, because such a client assigns
-        partitions to itself or administers the group.
+        A client without membership (a negative generation) may commit only while the group has no members, because such
+        a client assigns partitions to itself or administers the group. A member may commit while a generation is
+        prepared, but not before its generation is assigned (RebalanceInProgressError).
         """
         if generation < 0 and self.state is GroupState.EMPTY:
             return
@@ -347,7 +382,10 @@ class Group:
         member.note_alive(now_ms)
 
     def time_passed(self, now_ms: int) -> list[GroupEffect]:
-        """Remove members whose session has ended, and end the waits that have timed out."""
+        """Remove members whose session has ended or that have not synced in time, and begin a rebalance.
+
+        Pending member ids expire, and a join phase ends at its deadline.
+        """
         effects: list[GroupEffect] = []
         gone = [m for m in self.members.values() if m.expires_ms is not None and now_ms >= m.expires_ms]
         late = [
@@ -379,7 +417,7 @@ class Group:
         return min(waits, default=None)
 
     def close(self) -> list[GroupEffect]:
-        """Refuse all waiting requests, because another broker coordinates the group now."""
+        """Refuse all waiting requests with NotCoordinatorError, because another broker coordinates the group now."""
         error = NotCoordinatorError(
             f"group {self.group_id!r} has another coordinator now; look up the coordinator again"
         )

@@ -69,7 +69,7 @@ class Member:
 
     @classmethod
     def create(cls, request: JoinRequest, member_id: str, now_ms: int) -> Member:
-        """Return a new member."""
+        """Return a new member with this id, whose session begins now; no request of it waits yet."""
         member = cls(
             member_id,
             request.instance_id,
@@ -100,7 +100,7 @@ class Member:
         return member
 
     def record(self, protocol: str, assignment: bytes) -> MemberRecord:
-        """Return the member's record."""
+        """Return the member's part of the group's record, with its subscription for `protocol`."""
         return MemberRecord(
             self.member_id,
             self.instance_id,
@@ -122,7 +122,7 @@ class Member:
         return next(each.metadata for each in self.protocols if each.name == protocol)
 
     def update(self, request: JoinRequest, now_ms: int) -> None:
-        """Replace the member's properties by those of a newer request."""
+        """Replace the member's client, timeouts and protocols by those of a newer request, and restart its session."""
         self.client_id, self.client_host = request.client_id, request.client_host
         self.session_timeout_ms, self.rebalance_timeout_ms = request.session_timeout_ms, request.rebalance_timeout_ms
         self.protocols = request.protocols
@@ -131,7 +131,7 @@ class Member:
     # --- the session ---------------------------------------------------------------------------------
 
     def note_alive(self, now_ms: int) -> None:
-        """Restart the session timeout."""
+        """Restart the session timeout, which is 5 minutes before the member's first generation."""
         self.deadline_ms = now_ms + (NEW_MEMBER_JOIN_TIMEOUT_MS if self.is_new else self.session_timeout_ms)
 
     @property
@@ -147,17 +147,17 @@ class Member:
     # --- waiting requests ----------------------------------------------------------------------------
 
     def answer_join(self, outcome: Joined | BrokerError, now_ms: int) -> list[Answer]:
-        """Answer the member's waiting JoinGroup."""
+        """Return the answer to the member's waiting JoinGroup, and restart its session; nothing if none waits."""
         waiter, self.joining = self.joining, None
         return self._answer(waiter, outcome, now_ms)
 
     def answer_sync(self, outcome: Synced | BrokerError, now_ms: int) -> list[Answer]:
-        """Answer the member's waiting SyncGroup."""
+        """Return the answer to the member's waiting SyncGroup, and restart its session; nothing if none waits."""
         waiter, self.syncing = self.syncing, None
         return self._answer(waiter, outcome, now_ms)
 
     def refuse(self, error: BrokerError) -> list[Answer]:
-        """Answer all waiting requests with an error, because the member was removed."""
+        """Return this error as the answer to all waiting requests of the member. Its session does not restart."""
         waiters, self.joining, self.syncing = (self.joining, self.syncing), None, None
         return [Answer(waiter, error) for waiter in waiters if waiter is not None]
 

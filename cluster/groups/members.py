@@ -13,7 +13,7 @@ class GroupMembers:
     """The members of one group.
 
     members      by id
-    leader       the member that assigns partitions; "" if there are no members
+    leader       the id of the member that assigns partitions; "" if there are no members
     pending_ids  ids that were given out, with the time until which a client may join with them (KIP-394)
     """
 
@@ -26,7 +26,10 @@ class GroupMembers:
     # --- look-up -------------------------------------------------------------------------------------
 
     def find(self, member_id: str, instance_id: str | None) -> Member:
-        """Return the member with this id. FencedInstanceIdError if its instance id belongs to another member now."""
+        """Return the member with this id. UnknownMemberIdError if there is none, or none with the instance id.
+
+        FencedInstanceIdError if the instance id belongs to another member now.
+        """
         if instance_id is not None:
             holder = self._static.get(instance_id)
             if holder is None:
@@ -44,12 +47,12 @@ class GroupMembers:
 
     @property
     def joined(self) -> list[Member]:
-        """Return the members that wait for the next generation."""
+        """Return the members whose JoinGroup is not answered yet."""
         return [member for member in self.members.values() if member.joining is not None]
 
     @property
     def awaits_members(self) -> bool:
-        """Return whether a member or a client with a pending id has not joined yet."""
+        """Return whether a member, or a client with a pending id, has not sent JoinGroup for the next generation."""
         return bool(self.pending_ids) or len(self.joined) < len(self.members)
 
     @property
@@ -60,14 +63,14 @@ class GroupMembers:
     # --- changes -------------------------------------------------------------------------------------
 
     def add(self, member: Member) -> None:
-        """Add a member. The first one leads."""
+        """Add a member, which leads if there is no leader."""
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
         self.leader = self.leader or member.member_id
 
     def remove(self, member: Member) -> None:
-        """Remove a member. If it led, another one leads."""
+        """Remove a member. If this member led, the oldest remaining one leads."""
         del self.members[member.member_id]
         if member.instance_id is not None:
             del self._static[member.instance_id]
@@ -84,7 +87,10 @@ class GroupMembers:
             self.leader = member_id
 
     def elect_joined(self) -> bool:
-        """Make a member that has joined the leader. Return whether any has joined."""
+        """Make the first member that has joined the leader, unless the leader has joined itself.
+
+        Return False, and change nothing, if no member has joined.
+        """
         joined = [member.member_id for member in self.joined]
         if joined and self.leader not in joined:
             self.leader = joined[0]
@@ -93,11 +99,14 @@ class GroupMembers:
     # --- the protocol --------------------------------------------------------------------------------
 
     def understands(self, protocols: Collection[str]) -> bool:
-        """Return whether all members support one of these protocols."""
+        """Return whether at least one of these protocols is supported by all members; True without members."""
         return not self.members or not self._common.isdisjoint(protocols)
 
     def choose_protocol(self) -> str:
-        """Return the protocol that most members prefer among those that all support."""
+        """Return the protocol that most members prefer among those that all support; the greatest name of equals.
+
+        There must be a member.
+        """
         common = self._common
         votes = Counter(next(name for name in member.names if name in common) for member in self.members.values())
         return max(votes, key=lambda name: (votes[name], name))
