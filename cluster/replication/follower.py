@@ -8,7 +8,7 @@ leader does not know that epoch, the logs diverged earlier, and the follower ask
     my epochs      1 [0,10)   3 [10,25)
     the leader's   1 [0,5)    2 [5,20)    4 [20,30)
     I ask for epoch 3; the leader answers that epoch 2 ends at 20. I have no epoch 2, so I truncate to the end of my
-    epoch 1, which is 10, and ask for epoch 1. It ends at 5, so I truncate to 5 and am aligned.
+    epoch 1, which is 10, and ask for epoch 1. Epoch 1 ends at 5, so I truncate to 5 and am aligned.
 
 No decision uses the high watermark, because a follower's high watermark is too old to truncate by.
 """
@@ -38,7 +38,7 @@ class EpochView(Protocol):
     def latest_epoch(self) -> int | None: ...
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """Return the largest epoch ≤ `epoch` and its end offset."""
+        """Return (the largest epoch ≤ `epoch`, its end offset), as `Log.end_offset_for_epoch`; None if unknown."""
         ...
 
 
@@ -72,7 +72,7 @@ class RestartAt:
 
 
 def decide_truncation(log: EpochView, answered_epoch: int, answered_end: int) -> TruncateTo | None:
-    """Return the truncation that the leader's answer about our last epoch requires, or None if it tells nothing.
+    """Return the truncation that the leader's answer about the asked epoch requires, or None if it tells nothing.
 
     A. The leader knows no epoch that old. Truncation would be a guess, so the follower asks again later.
     B. All of my epochs are larger than the answered one, so that every record of mine differs from the leader's:
@@ -112,7 +112,7 @@ class Following:
         self.realign(log)
 
     def realign(self, log: EpochView) -> None:
-        """Begin to align again. An empty log has nothing to align."""
+        """Begin to align again, with the log's latest epoch. A log without epochs has nothing to align and fetches."""
         self._fetched = False
         latest_epoch = log.latest_epoch
         if latest_epoch is None or latest_epoch == UNKNOWN_EPOCH:
@@ -122,18 +122,21 @@ class Following:
             self.asked_epoch = latest_epoch
 
     def is_due(self, phase: Phase, now_ms: int) -> bool:
-        """Return whether this partition belongs in the next request of that phase."""
+        """Return whether this partition is in that phase and not delayed, so that the phase's next request has it."""
         return self.phase is phase and now_ms >= self.delayed_until_ms
 
     def epoch_answered(self, log: EpochView, answered_epoch: int, answered_end: int, now_ms: int) -> TruncateTo | None:
-        """Return the truncation that the leader's answer requires. The caller truncates, then calls `truncated`."""
+        """Return the truncation that the leader's answer requires. The caller truncates, then calls `truncated`.
+
+        If the answer tells nothing, return None and delay the next request.
+        """
         decision = decide_truncation(log, answered_epoch, answered_end)
         if decision is None:
             self.delay(now_ms)
         return decision
 
     def truncated(self, decision: TruncateTo, log: EpochView) -> None:
-        """Continue after the caller has truncated the log as decided."""
+        """Continue after the caller has truncated the log as decided: fetch if aligned, otherwise align again."""
         self._backoff.reset()
         if decision.aligned:
             self.phase = Phase.FETCHING
@@ -151,7 +154,7 @@ class Following:
         return RestartAt(leader_log_start_offset)
 
     def fetched(self) -> None:
-        """Note a successful fetch."""
+        """Note a successful fetch, after which delays start from the shortest again."""
         self._backoff.reset()
         self._fetched = True
 
@@ -171,5 +174,5 @@ class Following:
         return None
 
     def delay(self, now_ms: int) -> None:
-        """Send no request for a while, because one failed."""
+        """Send no request for a while, because one failed. The delay doubles with each consecutive failure."""
         self.delayed_until_ms = now_ms + self._backoff.next_ms()

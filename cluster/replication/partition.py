@@ -95,7 +95,7 @@ class FollowerState:
 
 @frozen
 class IsrProposal:
-    """An ISR that the leader wants to write on top of `partition_epoch`; pending until its outcome is known."""
+    """A state with the ISR that the leader wants to write over version `partition_epoch`; pending until its outcome."""
 
     state: PartitionState
     partition_epoch: int
@@ -106,8 +106,8 @@ class Facts:
     """The consequences of an event.
 
     high_watermark_advanced  the high watermark advanced
-    proposal                 an ISR to write
-    resigned                 the leader has stopped
+    proposal                 an ISR that the caller must write, and report by `isr_accepted` or `isr_conflict`
+    resigned                 this broker has stopped leading, and answers no requests for the partition
     log_start_rose           a follower's log start advanced
     """
 
@@ -224,9 +224,10 @@ class Partition:
         log_end_offset: int,
         now_ms: int,
     ) -> Facts:
-        """Become the leader of a new epoch, or apply a newer ISR in the same epoch.
+        """Become the leader of a new epoch, or apply a newer ISR in the same epoch; then as `brokers_changed`.
 
-        `live` maps each live broker to the epoch of its registration.
+        A new epoch begins at `log_end_offset`, without a proposal and without knowledge of the followers. An older
+        version of the state changes nothing. `live` maps each live broker to the epoch of its registration.
         """
         if versioned.state.leader_epoch > self.leader_epoch or self.role is not Role.LEADER:
             self.pending = None
@@ -244,7 +245,10 @@ class Partition:
         return self.brokers_changed(live, log_end_offset, now_ms)
 
     def make_follower(self, versioned: VersionedState, replicas: tuple[int, ...]) -> bool:
-        """Become a follower, also while there is no leader. Return whether the leader or its epoch has changed."""
+        """Become a follower, also while there is no leader. The high watermark stays.
+
+        Return whether this replica was no follower before, or the leader epoch is newer.
+        """
         changed = self.role is not Role.FOLLOWER or versioned.state.leader_epoch > self.leader_epoch
         self._apply(versioned, replicas)
         self.role = Role.FOLLOWER
@@ -334,7 +338,10 @@ class Partition:
         return min([log_start_offset, *starts])
 
     def follower_idle_until(self, replica: int, broker_epoch: int, until_ms: int) -> None:
-        """Note that a follower repeated its last fetch until that time, which a fetch session reports all at once."""
+        """Note that a follower repeated its last fetch until that time, which a fetch session reports all at once.
+
+        Ignored if the follower's last fetch came from another registration.
+        """
         known = self.followers.get(replica)
         if known is not None and known.broker_epoch == broker_epoch:
             self.followers[replica] = known.idle_until(until_ms)
@@ -353,7 +360,10 @@ class Partition:
         return self._advance_high_watermark(log_end_offset, now_ms)
 
     def brokers_changed(self, live: Mapping[int, int], log_end_offset: int, now_ms: int) -> Facts:
-        """Apply new live registrations. A follower's reports under an earlier registration are forgotten (KIP-903)."""
+        """Apply new live registrations. A follower's reports under an earlier registration are forgotten (KIP-903).
+
+        The high watermark may advance, because it no longer waits for followers outside the ISR that failed.
+        """
         self.live = live
         if self.role is not Role.LEADER:
             return NOTHING
@@ -366,9 +376,10 @@ class Partition:
         return Facts(self._advance_high_watermark(log_end_offset, now_ms))
 
     def tick(self, log_end_offset: int, now_ms: int) -> Facts:
-        """Apply the passing of time, because a follower that the high watermark waits for may lag now.
+        """Apply the passing of time: propose an ISR without lagging members, or else one with a follower that may join.
 
-        To be called twice per `max_lag_ms`.
+        The high watermark may advance, because a follower that it waited for may lag now. To be called twice per
+        `max_lag_ms`. No effect unless this broker leads.
         """
         if self.role is not Role.LEADER:
             return NOTHING
@@ -376,7 +387,10 @@ class Partition:
         return Facts(self._advance_high_watermark(log_end_offset, now_ms), proposal)
 
     def _propose_shrinking(self, log_end_offset: int, now_ms: int) -> IsrProposal | None:
-        """Return the ISR without the members that have not been caught up for `max_lag_ms`."""
+        """Propose the ISR without the members that have not been caught up for `max_lag_ms`.
+
+        None if there are none, or if a proposal is pending.
+        """
         if self.pending is not None:
             return None
         in_sync = tuple(
@@ -388,8 +402,9 @@ class Partition:
         return self._propose(in_sync) if in_sync != self.isr else None
 
     def expansion_due(self, now_ms: int) -> IsrProposal | None:
-        """Return the ISR with the first follower that may join, because it could not join while a proposal was
-        pending.
+        """Propose the ISR with the first follower that may join; None if there is none, or if a proposal is pending.
+
+        A follower could not join while an earlier proposal was pending.
         """
         for replica in self.followers:
             if proposal := self._propose_expansion(replica, now_ms):
@@ -441,7 +456,10 @@ class Partition:
     # --- the follower's events -------------------------------------------------------------------------------
 
     def leader_reported(self, high_watermark: int, log_end_offset: int) -> bool:
-        """Apply the leader's high watermark. A follower's high watermark never goes back within an epoch."""
+        """Apply the leader's high watermark, at most up to this log's end. Return whether this high watermark rose.
+
+        A lower high watermark is ignored; only `truncated` lowers a follower's.
+        """
         reached = min(high_watermark, log_end_offset)
         if reached <= self.high_watermark:
             return False
@@ -449,7 +467,7 @@ class Partition:
         return True
 
     def truncated(self, log_start_offset: int, log_end_offset: int) -> bool:
-        """Note that the log was truncated. Return whether the high watermark went back, which only an unclean election
+        """Bound the high watermark by the truncated log. Return whether it went back, which only an unclean election
         explains.
         """
         bounded = min(max(self.high_watermark, log_start_offset), log_end_offset)
@@ -488,7 +506,7 @@ class Partition:
         return known.log_end_offset != UNKNOWN_OFFSET and registered is not None and registered == known.broker_epoch
 
     def _propose_expansion(self, replica: int, now_ms: int) -> IsrProposal | None:
-        """Propose the ISR with this follower if rule 3 lets it join and no other proposal is pending."""
+        """Propose the ISR with this follower if rule 3 lets it join; None if not, or if a proposal is pending."""
         if self.pending is not None or self.role is not Role.LEADER or replica in self.isr:
             return None
         known = self.followers[replica]
