@@ -51,8 +51,10 @@ T = TypeVar("T")
 
 
 class ZkClient(TopicZnodes):
-    """The cluster's operations over one store. `patience_ms` bounds each operation, however often it must read
-    again.
+    """The cluster's operations over one store.
+
+    `patience_ms` bounds each operation, however often it must read again; then OutcomeUnknownError is raised. Methods
+    with an `epoch_version` raise ControllerFenced if `/controller_epoch` has another version.
     """
 
     def __init__(self, store: Store, clock: Clock, *, patience_ms: int = 6000) -> None:
@@ -72,7 +74,10 @@ class ZkClient(TopicZnodes):
     # --- the cluster ---------------------------------------------------------------------------------
 
     async def ensure_paths(self) -> None:
-        """Create the persistent parent znodes, as the first broker of a new cluster must."""
+        """Create the persistent parent znodes, and `/controller_epoch` with 0, unless they exist.
+
+        The first broker of a new cluster must do so.
+        """
         for path in znodes.PERSISTENT_PATHS:
             await self._retrying.ensure(path)
         await self._retrying.ensure(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
@@ -86,7 +91,10 @@ class ZkClient(TopicZnodes):
         )
 
     async def next_producer_id_block(self, broker_id: int) -> range:
-        """Take a block of producer ids that no other broker ever gets. Ids may be skipped, but are never shared."""
+        """Return a block of 1000 producer ids that no other broker ever gets.
+
+        Ids may be skipped, but are never shared.
+        """
         async with self._retrying.deadline():
             while True:
                 try:
@@ -144,7 +152,10 @@ class ZkClient(TopicZnodes):
             await self._retrying.pause()
 
     async def unregister_broker(self, broker_id: int, broker_epoch: int) -> None:
-        """Remove this process's registration, so that other brokers need not wait for the session to end."""
+        """Remove this process's registration, if its epoch is still `broker_epoch`.
+
+        Other brokers then need not wait for the session to end.
+        """
         path = znodes.broker_path(broker_id)
         await self._change_registration(
             broker_id, broker_epoch, lambda node: Delete(path, node.stat.version), self._store.multi
@@ -167,7 +178,10 @@ class ZkClient(TopicZnodes):
             return None
 
     async def read_brokers(self, *, watch: bool = False) -> dict[int, BrokerRegistration]:
-        """Return all live brokers. A watch fires when a broker registers or its registration ends."""
+        """Return all registered brokers by id; unreadable registrations are left out.
+
+        A watch fires when a broker registers or its registration ends.
+        """
         names = await self._retrying.until_answered(lambda: self._store.children(znodes.BROKER_IDS, watch=watch))
         found = await asyncio.gather(*(self.read_broker(int(name)) for name in names if name.isdigit()))
         return {broker.broker_id: broker for broker in found if broker is not None}
@@ -175,8 +189,8 @@ class ZkClient(TopicZnodes):
     async def fence_broker(self, broker_id: int, broker_epoch: int, epoch_version: int) -> bool:
         """Remove a dead broker's registration on behalf of the controller, if its epoch is still `broker_epoch`.
 
-        Return True if the registration was removed, or if the answer was lost and the registration is gone.
-        ControllerFenced.
+        Return True if the registration was removed, or if the answer was lost and the registration is gone. Return
+        False if the registration was gone, or newer, before. ControllerFenced.
         """
         path = znodes.broker_path(broker_id)
         return await self._change_registration(
@@ -187,8 +201,9 @@ class ZkClient(TopicZnodes):
         )
 
     async def clear_possibly_short(self, broker_id: int, broker_epoch: int, epoch_version: int) -> None:
-        """Clear the mark `possibly_short` of a registration on behalf of the controller, if its epoch is still
-        `broker_epoch`.
+        """Clear the mark `possibly_short` of a registration on behalf of the controller. ControllerFenced.
+
+        Do nothing if the registration's epoch is not `broker_epoch`, or if it has no such mark.
         """
         path = znodes.broker_path(broker_id)
 
@@ -239,8 +254,9 @@ class ZkClient(TopicZnodes):
     # --- the controller election ---------------------------------------------------------------------
 
     async def read_controller(self, *, watch: bool = False) -> ControllerLease:
-        """Return the current controller. The controller epoch is read first, so that it is never newer than the
-        controller.
+        """Return the current controller (−1: none). A watch fires when `/controller` is created, changed or deleted.
+
+        The controller epoch is read first, so that it is never newer than the controller.
         """
         fence = await self._retrying.until_answered(lambda: self._store.get(znodes.CONTROLLER_EPOCH))
         # The watch is set by `exists`, because `get` sets no watch while `/controller` does not exist.
@@ -255,9 +271,10 @@ class ZkClient(TopicZnodes):
     async def try_become_controller(
         self, broker_id: int, lease: ControllerLease, *, replace_controller: bool = False
     ) -> ControllerLease | None:
-        """Raise the controller epoch and create `/controller` in one multi. Return None if another broker was first.
+        """Raise the controller epoch and create `/controller` in one multi. Return the new lease.
 
-        With `replace_controller` the multi also removes the old controller, found dead after `lease` was read.
+        Return None if another broker was first, or if a lost answer turns out to be a failure. With
+        `replace_controller` the multi also removes the old controller, found dead after `lease` was read.
         """
         epoch = lease.epoch + 1
         operations: list[Operation] = [
@@ -276,7 +293,7 @@ class ZkClient(TopicZnodes):
         return ControllerLease(broker_id, epoch, lease.epoch_version + 1, self._store.session_id)
 
     async def resign_controller(self, lease: ControllerLease) -> None:
-        """Remove `/controller` if this lease still holds."""
+        """Remove `/controller` if the controller epoch is still that of this lease. The attempt is made once."""
         try:
             await self._fenced(lease.epoch_version, [Delete(znodes.CONTROLLER)])
         except (TransactionFailedError, ControllerFenced):
@@ -426,13 +443,14 @@ class ZkClient(TopicZnodes):
     # --- notifications -------------------------------------------------------------------------------
 
     async def notify_isr_change(self, tps: Iterable[TopicPartition]) -> None:
-        """Notify the controller of partitions whose ISR has changed, so that metadata follows. A repetition is
-        harmless.
+        """Create a notification for the controller of partitions whose ISR has changed, so that metadata follows.
+
+        Repeated until answered, so that several notifications may exist; a repetition is harmless.
         """
         await self._notify(f"{znodes.ISR_CHANGE_NOTIFICATION}/isr_change_", znodes.encode_isr_change(tps))
 
     async def read_isr_changes(self, *, watch: bool = False) -> dict[str, list[TopicPartition]]:
-        """Return the pending ISR change notifications, by path."""
+        """Return the partitions of the pending ISR change notifications, by path; [] for an unreadable one."""
         found = await self._notifications(znodes.ISR_CHANGE_NOTIFICATION, znodes.decode_isr_change, watch=watch)
         return {path: tps or [] for path, tps in found.items()}
 
@@ -446,13 +464,14 @@ class ZkClient(TopicZnodes):
         return await self._notifications(znodes.LOG_DIR_EVENT_NOTIFICATION, znodes.decode_log_dir_failure, watch=watch)
 
     async def read_config_changes(self, *, watch: bool = False) -> dict[str, str | None]:
-        """Return the topics whose settings were changed, by the notification's path; None if it is not about a
-        topic.
+        """Return the topics whose settings were changed, by the notification's path.
+
+        None if a notification is not about a topic or cannot be read.
         """
         return await self._notifications(znodes.CONFIG_CHANGES, znodes.decode_config_change, watch=watch)
 
     async def drop_notifications(self, paths: Iterable[str], epoch_version: int) -> None:
-        """Remove notifications that have been handled."""
+        """Remove notifications that have been handled; no error if one is gone. ControllerFenced."""
         for path in paths:
             try:
                 await self._fenced(epoch_version, [Delete(path)])

@@ -81,7 +81,7 @@ _POLL = SimpleNamespace(
 
 
 class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Keeps the connection even if the process may open no more files."""
+    """Waits for sockets with poll(2), so that the connection lasts even if the process may open no more files."""
 
     def select(self, *args: Any, **kwargs: Any) -> Any:
         return selector_select(*args, selectors_module=_POLL, **kwargs)
@@ -265,7 +265,11 @@ class ZooKeeperStore:
             return
 
     async def _request(self, send: Callable[[], Any], *, by_leader: bool = False) -> Any:
-        """Send a request and wait at most one session timeout. An answer `by_leader` confirms the session."""
+        """Send a request and return its result or raise its error; wait at most one session timeout.
+
+        An answer `by_leader`, also a refusal, confirms the session. SessionExpiredError once the store is closed,
+        OutcomeUnknownError without a connection.
+        """
         if self._closing:
             raise SessionExpiredError("the session is closed")
         if not self._client.connected:
@@ -303,7 +307,10 @@ class ZooKeeperStore:
             return
 
     def _watcher(self, path: str) -> Callable[[WatchedEvent], None]:
-        """Return always the same function for the same path, because kazoo keeps watchers in a set."""
+        """Return the function that reports a watch on this path, always the same one for the same path.
+
+        kazoo keeps watchers in a set, so that a path with two watches is reported once.
+        """
         watcher = self._watchers.get(path)
         if watcher is None:
 

@@ -23,7 +23,10 @@ class RetryingStore:
         self._patience_ms = patience_ms
 
     async def until_answered(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a request while its outcome is unknown. The request must be harmless when it happens twice."""
+        """Repeat a request while its outcome is unknown, and return its result; its other errors are raised.
+
+        The request must be harmless when it happens twice.
+        """
         async with self.deadline():
             while True:
                 try:
@@ -39,7 +42,10 @@ class RetryingStore:
             return None
 
     async def children(self, parent: str, *, watch: bool = False) -> dict[str, bytes]:
-        """Return the data of a node's children, by path in order. A watch fires when a child is created or removed."""
+        """Return the data of a node's children, by path in order; children that are removed meanwhile are left out.
+
+        A watch fires when a child is created or removed. NoNodeError if the parent does not exist.
+        """
         names = await self.until_answered(lambda: self._store.children(parent, watch=watch))
         paths = [f"{parent}/{name}" for name in sorted(names)]
         nodes = await asyncio.gather(*map(self.get_or_none, paths))
@@ -53,12 +59,12 @@ class RetryingStore:
             return
 
     async def pause(self) -> None:
-        """Wait before the next attempt."""
+        """Wait 50 ms before the next attempt."""
         await asyncio.sleep(_RETRY_MS / 1000)
 
     @asynccontextmanager
     async def deadline(self) -> AsyncIterator[None]:
-        """Bound the time of the block, whatever it waits for."""
+        """Raise OutcomeUnknownError in the block after `patience_ms`, whatever the block waits for."""
         try:
             async with asyncio.timeout(self._patience_ms / 1000):
                 yield

@@ -6,9 +6,8 @@ own.
 
     StoreError
     ├── NoNodeError, NodeExistsError, BadVersionError, NotEmptyError    the server refused: nothing happened
-    ├── TransactionFailedError                                          an operation of a multi was refused: nothing
-    happened
-    ├── OutcomeUnknownError                                             the connection was lost: it may have happened
+    ├── TransactionFailedError                                          an operation of a multi was refused: as above
+    ├── OutcomeUnknownError                                             no answer: a write may have happened
     ├── SessionExpiredError                                             all ephemerals of the session are gone
     └── UnreachableError                                                no server answered the first connection
 """
@@ -46,13 +45,14 @@ class NotEmptyError(StoreError):
 
 
 class OutcomeUnknownError(StoreError):
-    """The connection was lost, so a write may or may not have happened. Read again and compare; never repeat
-    blindly.
+    """No answer came, for example because the connection was lost, so a write may or may not have happened.
+
+    Read again and compare; never repeat blindly.
     """
 
 
 class SessionExpiredError(StoreError):
-    """The session has expired, and with it every ephemeral node that it created."""
+    """The session has expired or was closed, and with it every ephemeral node that it created is gone."""
 
 
 class UnreachableError(StoreError):
@@ -92,7 +92,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Fail the multi unless the node has this version."""
+    """Fail the multi unless the node exists and has this version (−1: any)."""
 
     path: str
     version: int
@@ -112,7 +112,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """Set a node's data. The result is the new version."""
+    """Set a node's data if the node has this version (−1: any). The result is the new version."""
 
     path: str
     data: bytes
@@ -121,7 +121,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete a node. The result is None."""
+    """Delete a node if it has this version (−1: any) and no children. The result is None."""
 
     path: str
     version: int = ANY_VERSION
@@ -132,8 +132,10 @@ Result = int | str | None
 
 
 class SessionState(Enum):
-    """The state of a session. CONNECTED after SUSPENDED is the same session without its watches: read again what
-    matters.
+    """The state of a session.
+
+    CONNECTED after SUSPENDED is the same session without its watches: read again what matters. CONNECTED after EXPIRED
+    is a new session.
     """
 
     CONNECTED = "connected"
@@ -172,7 +174,7 @@ class Store(Protocol):
 
     @property
     def session_timeout_ms(self) -> int:
-        """Return the timeout that the server granted."""
+        """Return the timeout that the server granted; the requested one before that."""
 
     @property
     def confirmed_at_ms(self) -> int:
@@ -190,13 +192,19 @@ class Store(Protocol):
         """
 
     async def get(self, path: str, *, watch: bool = False) -> Node:
-        """Return a node. NoNodeError (and then no watch is set)."""
+        """Return a node. NoNodeError (and then no watch is set). A watch fires when the node is set or deleted."""
 
     async def exists(self, path: str, *, watch: bool = False) -> NodeStat | None:
-        """Return a node's metadata, or None. A watch on a node that does not exist fires when the node is created."""
+        """Return a node's metadata; None if there is no node.
+
+        A watch fires when the node is created, set or deleted.
+        """
 
     async def children(self, path: str, *, watch: bool = False) -> list[str]:
-        """Return the children's names, sorted. NoNodeError."""
+        """Return the children's names, sorted. NoNodeError.
+
+        A watch fires when a child is created or deleted, or the node itself is deleted.
+        """
 
     async def sync(self, path: str) -> None:
         """Make later reads at least as recent as every write of any client before this call, through whichever
@@ -206,18 +214,22 @@ class Store(Protocol):
     async def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
     ) -> tuple[str, NodeStat]:
-        """Create a node and return its path (with its number if `sequence`). NodeExistsError, NoNodeError (no
-        parent).
+        """Create a node and return its path (with its number if `sequence`) and metadata.
+
+        NodeExistsError, NoNodeError (no parent).
         """
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        """Set a node's data and return the new version. NoNodeError, BadVersionError."""
+        """Set a node's data if it has this version (−1: any); return the new version. NoNodeError, BadVersionError."""
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """Delete a node. NoNodeError, BadVersionError, NotEmptyError."""
+        """Delete a node if it has this version (−1: any). NoNodeError, BadVersionError, NotEmptyError."""
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        """Perform all operations or none; TransactionFailedError names the operation that failed."""
+        """Perform all operations or none, and return their results in order.
+
+        TransactionFailedError names the operation that failed.
+        """
 
     async def close(self) -> None:
-        """End the session at once, and with it its ephemerals."""
+        """End the session at once, and with it its ephemerals. Without a connection it ends by its timeout."""

@@ -48,7 +48,7 @@ class TopicConfigs:
         return _decoded(node) if exists else None
 
     async def read_all(self, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
-        """Return the settings of those topics; unreadable ones are left out."""
+        """Return the own settings of those topics; {} for a topic that has none. Unreadable ones are left out."""
         named = sorted(set(topics))
         nodes = await asyncio.gather(*(self._retrying.get_or_none(znodes.topic_config_path(topic)) for topic in named))
         found: dict[str, Mapping[str, str]] = {}

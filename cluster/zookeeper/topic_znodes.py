@@ -40,14 +40,14 @@ _CONFIG_OPERATION = 1
 
 
 class TopicZnodes:
-    """The topic operations of `ZkClient`. `patience_ms` bounds each operation."""
+    """The topic operations of `ZkClient`, whose remarks hold here too."""
 
     def __init__(self, store: Store, patience_ms: int) -> None:
         self._store = store
         self._retrying = RetryingStore(store, patience_ms)
 
     async def topic_names(self, *, watch: bool = False) -> list[str]:
-        """Return all topics. A watch fires when a topic is created or removed."""
+        """Return the names of all topics, sorted. A watch fires when a topic is created or removed."""
         return await self._retrying.until_answered(lambda: self._store.children(znodes.BROKER_TOPICS, watch=watch))
 
     @property
@@ -56,7 +56,7 @@ class TopicZnodes:
         return TopicConfigs(self._store, self._retrying)
 
     async def read_topic(self, topic: str) -> TopicAssignment | None:
-        """Return a topic's assignment and settings, or None if there is none or it cannot be read."""
+        """Return a topic's assignment and settings, or None if there is no such topic or its znodes are unreadable."""
         node, config = await asyncio.gather(
             self._retrying.get_or_none(znodes.topic_path(topic)),
             self._retrying.get_or_none(znodes.topic_config_path(topic)),
@@ -71,14 +71,15 @@ class TopicZnodes:
             return None
 
     async def read_topics(self, topics: Iterable[str]) -> dict[str, TopicAssignment]:
-        """Return the topics that exist, read concurrently."""
+        """Return the topics that exist and are readable, by name, read concurrently."""
         found = await asyncio.gather(*(self.read_topic(topic) for topic in topics))
         return {assignment.topic: assignment for assignment in found if assignment is not None}
 
     async def create_topic(self, assignment: TopicAssignment, epoch_version: int) -> bool:
         """Write a topic's assignment and settings in one multi. Return False if the topic exists already.
 
-        Settings of this name that an earlier topic or another tool has left are overwritten.
+        Settings of this name that an earlier topic or another tool has left are overwritten. ControllerFenced.
+        OutcomeUnknownError if the answer was lost and the topic is not there.
         """
         topic = assignment.topic
         path, config = znodes.topic_config_path(topic), znodes.encode_topic_config(assignment.configs)
@@ -128,7 +129,7 @@ class TopicZnodes:
                     raise AssignmentConflict(assignment.topic, actual)
 
     async def topics_to_delete(self, *, watch: bool = False) -> list[str]:
-        """Return the topics with a request to delete them."""
+        """Return the topics with a request to delete them. A watch fires when a request is made or removed."""
         return await self._retrying.until_answered(lambda: self._store.children(znodes.DELETE_TOPICS, watch=watch))
 
     async def existing_topics(self) -> set[str]:
@@ -156,7 +157,7 @@ class TopicZnodes:
                 raise
 
     async def remove_some(self, topic: str, epoch_version: int) -> bool:
-        """Remove as much of a topic as one multi takes. Return False if nothing of the topic is left.
+        """Remove as much of a topic as one multi takes. Return False if nothing of the topic is left. ControllerFenced.
 
         The deletion request is removed last, so that after a failure the next controller finds the rest.
         """
@@ -195,8 +196,9 @@ class TopicZnodes:
         return removal, more
 
     async def _fenced(self, epoch_version: int, operations: Sequence[Operation]) -> None:
-        """Perform a controller's multi. Indices in TransactionFailedError count from the check of the controller
-        epoch.
+        """Perform a controller's multi. ControllerFenced if the controller epoch has another version.
+
+        Indices in TransactionFailedError count from the check of the controller epoch.
         """
         try:
             await self._store.multi([Check(znodes.CONTROLLER_EPOCH, epoch_version), *operations])

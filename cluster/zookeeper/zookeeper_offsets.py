@@ -63,7 +63,7 @@ class ZooKeeperOffsets:
             await self._store.create(path, data)
 
     async def read(self, group_id: str, tp: TopicPartition) -> int | None:
-        """Return the committed offset, or None if there is none. MalformedZnodeError."""
+        """Return the latest committed offset, after a sync, or None if there is none. MalformedZnodeError."""
         path = znodes.consumer_offset_path(group_id, tp)
         async with self._slots:
             await self._up_to_date(path)
@@ -71,7 +71,7 @@ class ZooKeeperOffsets:
         return None if node is None else znodes.decode_consumer_offset(path, node.data)
 
     async def partitions(self, group_id: str) -> list[TopicPartition]:
-        """Return all partitions for which the group has offsets, including those of deleted topics."""
+        """Return, sorted, all partitions for which the group has offsets, including those of deleted topics."""
         parent = znodes.consumer_offsets_path(group_id)
         await self._up_to_date(parent)
         topics = await self._children(parent)

@@ -250,7 +250,7 @@ class MemoryStore:
             listener(event)
 
     def try_connect(self) -> None:
-        """Connect, unless a connection exists, is being made, or is not possible."""
+        """Connect after a drawn delay, unless a connection exists, is being made, or is not possible."""
         if self._closed or self._link is not None or self._connecting is not None or not self.network.open:
             return
         wait_s = delay_s(self.network.rng, self.network.conditions.reconnect_ms)

@@ -69,7 +69,7 @@ class MemoryZooKeeper:
         return network
 
     def connect(self, kind: type[S] = MemoryStore, *, network: ClientNetwork | None = None) -> S:  # type: ignore[assignment]
-        """Return a client whose session is already open, on a network of its own unless one is given."""
+        """Return a client of this kind whose session is already open, on a network of its own unless one is given."""
         store = kind(
             self, network or self.client_network(), self.clock, self.session_timeout_ms, asyncio.get_running_loop
         )
@@ -112,7 +112,7 @@ class MemoryZooKeeper:
             link.close_by_server()
 
     def stop(self) -> None:
-        """Kill the servers; sessions and data stay on their disks."""
+        """Kill the servers, which breaks all connections; sessions and data stay on their disks."""
         self._set_health(up=False)
         self.sessions.stop()
 
@@ -183,7 +183,7 @@ class MemoryZooKeeper:
         link.server.when_applied(self._leader.tree.zxid, lambda: answer(None))
 
     def close_session(self, link: Link, answer: Callable[[Any], None]) -> None:
-        """End the session of a client that closes."""
+        """End the session of a client that closes, with its ephemeral nodes, and answer None."""
         session_id = link.session_id
         self._links.pop(session_id, None)
         link.session_id = 0

@@ -54,7 +54,7 @@ class ServerHealth:
 class ClientNetwork:
     """The network between one machine and ZooKeeper.
 
-    It outlives the clients that use it, and commanded faults hold for all of them.
+    The network outlives the clients that use it, and commanded faults hold for all of them.
 
     conditions   may be replaced at any time
     on_write     called with each write to a node that is about to leave a client here

@@ -52,7 +52,10 @@ class Server:
             self._awaited.append((zxid, then))
 
     def commit(self, operations: Sequence[Operation], owner: int) -> Outcome:
-        """Commit a transaction. Watch events are sent before any client is answered from the new state."""
+        """Commit a transaction, or refuse it as a whole, and return the outcome.
+
+        Watch events are sent before any client is answered from the new state.
+        """
         outcome: Outcome
         try:
             outcome = self.tree.commit(operations, owner)

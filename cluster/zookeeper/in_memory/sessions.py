@@ -51,7 +51,7 @@ class Sessions:
         return session_id in self._sessions
 
     def heard(self, session_id: int) -> None:
-        """Note that the session has a connection."""
+        """Stop the session's timer, because the session has a connection."""
         if session := self._sessions.get(session_id):
             session.cancel()
 
@@ -77,7 +77,7 @@ class Sessions:
         self._asleep = True
 
     def wake(self) -> None:
-        """End all sessions that have timed out meanwhile."""
+        """Resume the servers, and end all sessions that have timed out meanwhile."""
         self._asleep = False
         now_s = self.get_loop().time()
         for session_id, session in list(self._sessions.items()):

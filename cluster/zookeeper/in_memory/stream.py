@@ -29,7 +29,7 @@ class Stream:
         self._closed = False
 
     def send(self, delay_s: float, arrive: Callable[[], object]) -> None:
-        """Call `arrive` after this delay, and not before earlier messages have arrived."""
+        """Call `arrive` after this delay, and not before earlier messages have arrived. Nothing once it is closed."""
         if self._closed:
             return
         self._last_due_s = max(self._last_due_s, self._receiver_loop().time() + delay_s)
@@ -46,7 +46,7 @@ class Stream:
         self._schedule()
 
     def close(self) -> None:
-        """Discard the messages that have not arrived."""
+        """Discard the messages that have not arrived, and all later ones."""
         self._closed = True
         self._waiting.clear()
         self._unschedule()

@@ -50,14 +50,19 @@ class Kind(Enum):
 
 
 class Change(NamedTuple):
-    """The kind of change of one node."""
+    """A change of one node."""
 
     kind: Kind
     path: str
 
 
 class Committed(NamedTuple):
-    """The results of a transaction. `stats` has those of the nodes that it created or set, and None for others."""
+    """The effects of a transaction.
+
+    results   the result of each operation
+    stats     for each operation, the metadata of the node that it created or set; None for others
+    changes   the changed nodes, in order
+    """
 
     results: list[Result]
     stats: list[NodeStat | None]
