@@ -120,12 +120,12 @@ class ReplicaAssignment:
 
     @property
     def joining(self) -> tuple[int, ...]:
-        """Return the replicas that the reassignment adds."""
+        """Return the replicas that the reassignment adds, without those that are being removed again."""
         return tuple(replica for replica in self.adding if replica not in self.removing)
 
     @property
     def moving(self) -> bool:
-        """Return whether a reassignment is in progress."""
+        """Return whether a reassignment is in progress: replicas are being added or removed."""
         return bool(self.adding or self.removing)
 
     def toward(self, target: Iterable[int]) -> ReplicaAssignment:
@@ -140,7 +140,7 @@ class ReplicaAssignment:
         )
 
     def completed(self) -> ReplicaAssignment:
-        """Return the assignment after the end of the reassignment."""
+        """Return the assignment after the end of the reassignment: the target, with nothing being added or removed."""
         return ReplicaAssignment(self.target)
 
 

@@ -70,5 +70,5 @@ def read_offsets(files: Files, path: Path) -> dict[TopicPartition, int]:
 
 
 def write_offsets(files: Files, path: Path, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replace the checkpoint and flush it."""
+    """Replace the checkpoint by one with these offsets, ordered by partition, and flush it."""
     write_lines(files, path, ((tp.topic, tp.partition, offset) for tp, offset in sorted(offsets.items())), fsync=True)

@@ -23,7 +23,7 @@ class WriteState:
 
 @dataclass(frozen=True, slots=True)
 class SendLeaderAndIsr:
-    """Send LeaderAndIsr to one broker until it answers."""
+    """Send LeaderAndIsr to one broker again and again until it answers or its channel is closed."""
 
     broker_id: int
     partitions: tuple[PartitionStateMessage, ...]
@@ -95,7 +95,7 @@ class OpenChannel:
 
 @dataclass(frozen=True, slots=True)
 class CloseChannel:
-    """Close the channel to a failed broker and discard its unsent messages."""
+    """Close the channel to a broker whose registration has ended, and discard its unsent messages."""
 
     broker_id: int
 

@@ -61,8 +61,8 @@ class GroupSettings:
 class Group:
     """One group.
 
-    state           see the module
-    generation      rises when a rebalance completes; 0 before the first
+    state           the phase of the protocol, as the module lists them
+    generation      rises at the end of each join phase; 0 before the first
     protocol_type   "consumer", or another type of its current or last members; "" if it never had members
     protocol        the protocol by which this generation is assigned; "" while there are no members
     """
@@ -178,7 +178,7 @@ class Group:
         return self._rebalance(now_ms)
 
     def _rejoin(self, member: Member, request: JoinRequest, waiter: object, now_ms: int) -> list[GroupEffect]:
-        """Handle a JoinGroup request of a member."""
+        """Handle a JoinGroup request of a member: repeat the answer if nothing changes, otherwise begin a rebalance."""
         same = member.protocols == request.protocols
         # While the group is completing, an unchanged request means that the answer was lost. In a stable group only
         # the leader may ask for a new generation without a change, for example when a topic has got more partitions.
@@ -407,7 +407,7 @@ class Group:
         return effects
 
     def next_deadline_ms(self) -> int | None:
-        """Return the earliest time at which `time_passed` has work, or None."""
+        """Return the earliest time (monotonic) at which `time_passed` has work; None if nothing waits."""
         waits = [m.expires_ms for m in self.members.values() if m.expires_ms is not None]
         waits += self._group_members.pending_ids.values()
         if self._delayed_join is not None:

@@ -118,7 +118,7 @@ class Member:
         return [protocol.name for protocol in self.protocols]
 
     def metadata(self, protocol: str) -> bytes:
-        """Return the member's subscription, encoded by this protocol."""
+        """Return the member's subscription, encoded by this protocol, which the member must support."""
         return next(each.metadata for each in self.protocols if each.name == protocol)
 
     def update(self, request: JoinRequest, now_ms: int) -> None:
@@ -131,7 +131,7 @@ class Member:
     # --- the session ---------------------------------------------------------------------------------
 
     def note_alive(self, now_ms: int) -> None:
-        """Restart the session timeout, which is 5 minutes before the member's first generation."""
+        """Restart the session timeout. Until the member's first generation it is 5 minutes."""
         self.deadline_ms = now_ms + (NEW_MEMBER_JOIN_TIMEOUT_MS if self.is_new else self.session_timeout_ms)
 
     @property

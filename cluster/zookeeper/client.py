@@ -83,7 +83,7 @@ class ZkClient(TopicZnodes):
         await self._retrying.ensure(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
 
     async def cluster_id(self, rng: random.Random | None = None) -> str:
-        """Return the cluster's id; the first caller ever creates it."""
+        """Return the cluster's id. If there is none yet, create a random one first."""
         fresh = random_uuid(rng) if rng else random_uuid()
         await self._retrying.ensure(znodes.CLUSTER_ID, znodes.encode_cluster_id(fresh))
         return znodes.decode_cluster_id(

@@ -64,7 +64,7 @@ class RetryingStore:
 
     @asynccontextmanager
     async def deadline(self) -> AsyncIterator[None]:
-        """Raise OutcomeUnknownError in the block after `patience_ms`, whatever the block waits for."""
+        """Cancel the block after `patience_ms`, whatever it waits for, and raise OutcomeUnknownError."""
         try:
             async with asyncio.timeout(self._patience_ms / 1000):
                 yield

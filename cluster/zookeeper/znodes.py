@@ -123,7 +123,7 @@ def encode_controller(broker_id: int, now_ms: int) -> bytes:
 
 
 def decode_controller(data: bytes) -> int:
-    """Return the controller's broker id."""
+    """Return the controller's broker id. MalformedZnodeError."""
     with _decoded(CONTROLLER, data) as value:
         return int(value["brokerid"])
 
@@ -134,7 +134,7 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 
 def decode_controller_epoch(data: bytes) -> int:
-    """Return the latest controller epoch ever granted."""
+    """Return the latest controller epoch ever granted. MalformedZnodeError."""
     try:
         return int(data)
     except ValueError as error:
@@ -161,7 +161,10 @@ def encode_broker(registration: BrokerRegistration, now_ms: int) -> bytes:
 
 
 def decode_broker(broker_id: int, data: bytes, czxid: int) -> BrokerRegistration:
-    """Decode a registration as read; its epoch is the znode's czxid."""
+    """Decode a registration as read; its epoch is the znode's czxid.
+
+    MalformedZnodeError, also if one of the listeners TIDELOG and REPLICATION is missing.
+    """
     with _decoded(broker_path(broker_id), data) as value:
         listeners: dict[str, Endpoint] = {}
         for text in value["endpoints"]:
@@ -187,7 +190,10 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
 
 
 def decode_topic(topic: str, data: bytes, configs: Mapping[str, str], version: int = NO_VERSION) -> TopicAssignment:
-    """Decode an assignment as read, with the settings from their own znode."""
+    """Decode an assignment as read, with the settings from their own znode; the topic id is "" if it is missing.
+
+    MalformedZnodeError.
+    """
     with _decoded(topic_path(topic), data) as value:
         return TopicAssignment(
             topic,
@@ -223,7 +229,7 @@ def encode_state(state: PartitionState) -> bytes:
 
 
 def decode_state(data: bytes) -> PartitionState:
-    """Decode a partition's state."""
+    """Decode a partition's state; without the key `eligible`, no replica is eligible. MalformedZnodeError."""
     with _decoded("partition state", data) as value:
         return PartitionState(
             leader=int(value["leader"]),
@@ -268,7 +274,7 @@ def encode_isr_change(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def decode_isr_change(data: bytes) -> list[TopicPartition]:
-    """Return the partitions that a notification names."""
+    """Return the partitions that an ISR change notification names. MalformedZnodeError."""
     with _decoded(ISR_CHANGE_NOTIFICATION, data) as value:
         return [TopicPartition(str(entry["topic"]), int(entry["partition"])) for entry in value["partitions"]]
 

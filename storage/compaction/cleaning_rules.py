@@ -203,5 +203,5 @@ class Survival:
 
 
 def replaces(header: BatchHeader) -> bool:
-    """Return whether the batch's records certainly replace earlier ones of their keys."""
+    """Return whether the batch's records certainly replace earlier ones: it is neither control nor transactional."""
     return not (header.is_control or header.is_transactional)

@@ -108,17 +108,17 @@ class LogConfig:
 
     @cached_property
     def log_append_time(self) -> bool:
-        """Return whether records get the leader's time instead of the producer's."""
+        """Return whether the topic has LogAppendTime: batches get the leader's time instead of the producer's."""
         return self.message_timestamp_type == "LogAppendTime"
 
     @cached_property
     def compact(self) -> bool:
-        """Return whether compaction keeps the last record of each key."""
+        """Return whether `cleanup.policy` has `compact`, so that the log keeps the last record of each key."""
         return "compact" in self.cleanup_policy
 
     @property
     def delete(self) -> bool:
-        """Return whether retention by time and size applies."""
+        """Return whether `cleanup.policy` has `delete`, so that retention by time and size applies."""
         return "delete" in self.cleanup_policy
 
     @cached_property
@@ -212,7 +212,7 @@ def config_type(name: str) -> ConfigType | None:
 
 
 def _quoted(text: str) -> str:
-    """Shorten a long text for an error message."""
+    """Return the text for an error message: its first 100 characters and "…" if it is longer."""
     return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}…"
 
 

@@ -40,7 +40,7 @@ class WholeNumber:
 
 
 def number(low: int = -INT64_MAX - 1, high: int = INT64_MAX, *, also: int | None = None) -> WholeNumber:
-    """Return a parser for whole numbers from `low` to `high`, or `also`."""
+    """Return a parser for whole numbers from `low` to `high`, both included, or `also`."""
     return WholeNumber(low, high, also)
 
 

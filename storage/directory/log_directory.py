@@ -258,7 +258,7 @@ class LogDirectory:
     # --- logs that are no longer in use --------------------------------------------------------------
 
     def finish_deletions(self) -> None:
-        """Remove deleted logs whose removal a crash interrupted."""
+        """Remove the directories of deleted logs, whose removal did not end in the previous process. StorageError."""
         for name in self._files.names(self.path):
             if name.endswith(DELETED):
                 self._files.remove_directory(self.path / name)

@@ -232,7 +232,7 @@ class Log:
         return self.leader_epochs.span_of(offset)[0]
 
     def assign_topic_id(self, topic_id: str) -> None:
-        """Write `partition.metadata`, which names the topic id that the log belongs to."""
+        """Set `topic_id` and write it to `partition.metadata`, without a flush. StorageError."""
         partition_metadata.write(self._files, self.directory, topic_id)
         self.topic_id, self.topic_id_proven = topic_id, True
 
@@ -726,7 +726,11 @@ class Log:
             self._flushed_names = names
 
     def forget_idle_producers(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget idle producers, every `producer.id.expiration.check.interval.ms`; see `ProducerState.expire`."""
+        """Forget the producers that were idle for `expiration_ms`, and return how many.
+
+        Called periodically, because idleness counts from the first call that finds no new batch
+        (`ProducerState.expire`).
+        """
         return self._appender.producers.expire(now_ms, expiration_ms)
 
     def close(self) -> None:

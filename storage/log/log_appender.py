@@ -80,7 +80,10 @@ class LogAppender:
     def append_as_leader(
         self, validated: ValidatedBatch, leader_epoch: int, now_ms: int, config: LogConfig
     ) -> AppendInfo:
-        """See `Log.append_validated`."""
+        """Append a validated batch, unless its producer has appended it before, and assign its offsets and epoch.
+
+        A segment is rolled first if needed. Errors as in `Log.append_validated`.
+        """
         header, batch = validated
         idempotent = header.producer_id >= 0
         log_append_time = config.log_append_time

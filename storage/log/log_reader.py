@@ -63,7 +63,10 @@ class LogReader:
         return data if length == len(data) else memoryview(data)[:length]
 
     def bytes_between(self, offset: int, end_offset: int) -> int | None:
-        """See `Log.bytes_between`."""
+        """Return the bytes from the batch with `offset` to that with `end_offset`; None if a segment ends between them.
+
+        0 if no batch ends at or after `offset`.
+        """
         start = self._remembered(offset) or self._segments.locate(offset)
         if start is None:
             return 0

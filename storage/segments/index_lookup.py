@@ -164,7 +164,10 @@ class IndexedLog(NamedTuple):
         return None
 
     def checked_from(self, start: Start) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """Yield every batch from `start` on, as `scan_checked`."""
+        """Yield (position, header, bytes) of every batch from `start` on.
+
+        CorruptMessageError at the first invalid one.
+        """
         return scan_checked(
             self.log,
             start.position,
@@ -250,7 +253,7 @@ class IndexedLog(NamedTuple):
 
         `indexed`, whose batch ends at byte `end`, has an entry in the offset index. No timestamp up to it may therefore
         exceed `reached`. In most cases `reached` is that very batch. Otherwise the maximum did not rise, and the
-        headers in between must confirm this. They are read once, because `TimeIndex.confirmed_to` notes how far.
+        headers in between must confirm this. Each is read once, because `TimeIndex.confirmed_to` notes how far.
         """
         if reached is not None and reached.offset == indexed.last_offset:
             if reached.timestamp != indexed.max_timestamp:

@@ -25,7 +25,7 @@ _REWRITTEN_AT_ONCE = 1 << 20
 
 
 class BatchSpan(NamedTuple):
-    """The fields of a batch that the indexes need."""
+    """The fields of a batch that the indexes need; the largest timestamp is in ms, −1 for none."""
 
     last_offset: int
     max_timestamp: int
@@ -65,7 +65,7 @@ class Segment:
         self._first_timestamp: int | None = None
 
     def reopened(self) -> Segment:
-        """Return a new object of the same segment, loaded from the files."""
+        """Return a new object of the same segment, loaded from the files (`load`). CorruptMessageError."""
         files = self._files
         segment = Segment(files.directory, self.base_offset, files.files, self.index_interval_bytes, files.suffix)
         segment.load()
@@ -235,7 +235,10 @@ class Segment:
         return self._with_valid_indexes(lambda indexed: indexed.find(offset))
 
     def checked_from(self, start: Start) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """See `IndexedLog.checked_from`."""
+        """Yield (position, header, bytes) of every batch from `start` on.
+
+        CorruptMessageError at the first invalid one.
+        """
         return self._indexed.checked_from(start)
 
     def position_before(self, offset: int) -> Start:
@@ -243,11 +246,18 @@ class Segment:
         return self._with_valid_indexes(lambda indexed: indexed.position_before(offset))
 
     def from_timestamp(self, timestamp: int, start_offset: int) -> Steps[Iterator[tuple[int, BatchHeader, memoryview]]]:
-        """Return as `IndexedLog.from_timestamp`; rebuild the indexes first if they are wrong."""
+        """Return the steps that lead to checked batches.
+
+        Each batch before them has only timestamps below `timestamp`, or ends before `start_offset`. Wrong indexes are
+        rebuilt, and the look-up is repeated.
+        """
         return self._steps_with_valid_indexes(lambda indexed: indexed.from_timestamp(timestamp, start_offset))
 
     def confirmed_maximum_before(self, offset: int) -> Steps[IndexedTime | None]:
-        """Return as `IndexedLog.maximum_before`; rebuild the indexes first if they are wrong."""
+        """Return the steps that lead to the last time index entry whose batch ends before `offset`, or None.
+
+        As `IndexedLog.maximum_before`, but wrong indexes are rebuilt, and the look-up is repeated.
+        """
         return self._steps_with_valid_indexes(lambda indexed: indexed.maximum_before(offset))
 
     @property
@@ -305,23 +315,23 @@ class Segment:
         self.time_index.close()
 
     def rename(self, suffix: str) -> None:
-        """See `SegmentFiles.rename`."""
+        """Close the files, give the `.log` and its indexes the second suffix `suffix`, and open them again."""
         self.close()
         self._files.rename(suffix)
         self._open_files()
 
     def retire(self) -> None:
-        """See `SegmentFiles.retire`."""
+        """Close the files and rename them to `.deleted`, so that the log no longer has the segment."""
         self.close()
         self._files.retire()
 
     def delete(self) -> None:
-        """See `SegmentFiles.delete`."""
+        """Close and remove the files; no error if some do not exist."""
         self.close()
         self._files.delete()
 
     def set_aside(self) -> str:
-        """See `SegmentFiles.set_aside`."""
+        """Close the files, rename the `.log` to a free `.stray` name, remove the others, and return that name."""
         self.close()
         return self._files.set_aside()
 
