@@ -311,7 +311,7 @@ class Fault(Protocol):
         ...
 
     async def heal(self) -> None:
-        """Undo the fault and make all brokers run again.
+        """Undo the fault and make all brokers run again. An error makes the step void and ends the run's steps.
 
         The run may call this at any time and more than once, also after `inject` has failed or was cancelled.
         """

@@ -188,7 +188,8 @@ class WrongMeta(StartRefused):
 
 
 class Vanished(BrokerFault):
-    """The data directory is missing. The broker may start with empty logs, but must not lead before it has all records.
+    """A leader is killed, and started without its data directory. The broker may start with empty logs, but must not
+    lead before it has all records.
 
     When the old directory is put back, it lacks the newer records, as on a machine that was down.
     """

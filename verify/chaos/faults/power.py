@@ -23,7 +23,9 @@ _SYNCED_S = 2.0
 
 
 class PowerLost(BrokerFault):
-    """A power loss of one machine. The broker must not lead before it has the records of the others."""
+    """A power loss of the machine of one leader, which is killed first. The broker must not lead before it has the
+    records of the others.
+    """
 
     row, name = "F43", "one machine lost its power"
     needs = frozenset({Need.DISKS, Need.PROCESSES, Need.RESTARTS})

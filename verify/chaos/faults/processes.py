@@ -156,7 +156,9 @@ class FollowerKilled(BrokerFault):
 
 
 class TwoKilled(BrokerFault):
-    """Two brokers are killed. Fewer than min.insync.replicas remain, so nothing may be acknowledged."""
+    """Two random brokers are killed at once. In a cluster of three, fewer than min.insync.replicas remain, so nothing
+    may be acknowledged with acks=all.
+    """
 
     row, name = "F3", "two brokers killed"
     availability = UNAVAILABLE
@@ -171,7 +173,7 @@ class TwoKilled(BrokerFault):
 
 
 class AllKilled(BrokerFault):
-    """All brokers are killed at once, and return in an unrelated order."""
+    """All brokers are killed at once, and restarted one after another in random order."""
 
     row, name = "F4", "all brokers killed"
     availability = UNAVAILABLE
@@ -240,7 +242,7 @@ class LeadingControllerKilled(ControllerKilled):
 
 
 class Zombie(BrokerFault):
-    """A leader that is paused until another leader is elected, and then continues where it was."""
+    """A leader that is paused for longer than its session, so that another leader is elected, and then continues."""
 
     row, name = "F7", "leader paused for longer than its session"
     needs = frozenset({Need.PROCESSES})
@@ -265,7 +267,9 @@ class Zombie(BrokerFault):
 
 
 class LeaderDozes(Zombie):
-    """A pause as of a long garbage collection, during which the session survives."""
+    """A leader that is paused for a third to a half of the session timeout, as by a long garbage collection. Its
+    session must survive.
+    """
 
     row, name = "F8", "leader paused for less than its session"
 
@@ -373,7 +377,10 @@ class PoliteStop(BrokerFault):
 
 
 class PoliteStopAlone(PoliteStop):
-    """A shutdown while no other process can answer. The broker must end nevertheless, and leave its marker."""
+    """A leader's controlled shutdown while ZooKeeper is killed, so that no controller can move its leadership.
+
+    The broker must end nevertheless, and leave its marker.
+    """
 
     row, name = "F12", "polite stop while ZooKeeper is away"
     needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES, Need.ZOOKEEPER})
@@ -472,7 +479,9 @@ class RollingKill(RollingRestart):
 
 
 class CrashLoop(BrokerFault):
-    """A broker that is killed repeatedly while it starts: in its recovery, in its truncation, in its first fetch."""
+    """A leader that is killed, and killed again 0.2–3 s after each start: in its recovery, in its truncation, in its
+    first fetch.
+    """
 
     row, name = "F14", "broker killed while it starts, time and again"
     lasts_ms = (6_000, 8_000)  # long enough for at least three starts

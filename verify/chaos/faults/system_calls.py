@@ -126,8 +126,8 @@ class TornWrite(CallFault):
 
 
 class WritesFail(CallFault):
-    """Writes that fail. The broker must take the directory offline, and must not retry the write as if nothing was
-    lost.
+    """Writes of a leader or a follower that fail with EIO. The broker must take the directory offline, and must not
+    retry the write as if nothing was lost.
     """
 
     row, name = "F51", "writes fail with EIO"

@@ -166,7 +166,7 @@ class ZooKeeperAwayForLong(ZooKeeperKilled):
 
 
 class ZooKeeperPaused(ZooKeeperAway):
-    """ZooKeeper is paused until all sessions have timed out."""
+    """ZooKeeper is paused for twice the session timeout, so that all sessions have timed out when it continues."""
 
     row, name = "F38", "ZooKeeper paused for two sessions"
 

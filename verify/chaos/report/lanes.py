@@ -81,7 +81,7 @@ def bands(spans: Iterable[Span], axis: Axis, palette: Palette, prefix: str) -> M
 
 
 def levels(drawn: Iterable[Level], axis: Axis, full: int) -> Markup:
-    """Return bars as high as their levels. Levels below `full` stand out, and level 1 stands out more."""
+    """Return bars with heights relative to `full`. Levels below `full` stand out, and level 1 stands out more."""
     bars = []
     for level in drawn:
         kind = "full" if level.height >= full else "one" if level.height <= 1 else "some"

@@ -40,7 +40,7 @@ _ATTRIBUTE = Struct("=HH")
 
 
 def message(kind: int, queue: int, *attributes: tuple[int, bytes]) -> bytes:
-    """Return a netlink message to the kernel."""
+    """Return a netlink message of this kind to the kernel, for a queue, with attributes (number, value)."""
     body = _NFGEN.pack(0, 0, queue) + b"".join(_attribute(number, value) for number, value in attributes)
     return _NLMSG.pack(_NLMSG.size + len(body), kind, _REQUEST, 0, 0) + body
 

@@ -163,7 +163,7 @@ class LeaderCutFromZooKeeper(LeaderCutFromFollowers):
 
 
 class LeaderCutFromAllButClients(LeaderCutFromZooKeeper):
-    """A split brain: clients can still connect to the old leader."""
+    """A split brain: a leader is cut off from ZooKeeper and all other brokers, but clients can still connect to it."""
 
     row, name = "F21", "leader cut off from all but its clients"
 
@@ -231,8 +231,8 @@ class ClientsCutFromLeader(NetworkFault):
 
 
 class AnswersLost(ClientsCutFromLeader):
-    """Answers that are lost. Requests arrive and are executed, but no packet longer than a heartbeat or an empty packet
-    returns.
+    """A leader's answers to clients are lost. Requests arrive and are executed, but no packet of more than 68 bytes
+    returns, which is longer than a heartbeat or an empty packet.
     """
 
     row, name = "F26", "answers of a leader lost"

@@ -115,7 +115,7 @@ class Narrow(NetworkFault):
 
 
 class ZooKeeperNarrow(Narrow):
-    """A slow ZooKeeper. Its answers are late, but sessions must survive."""
+    """ZooKeeper with 64 kbit/s in both directions. Its answers are late, but sessions must survive."""
 
     row, name = "F39", "ZooKeeper slow"
     rate = "64kbit"

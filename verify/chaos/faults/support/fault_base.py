@@ -63,8 +63,8 @@ class Timing:
 
     @property
     def silent_ms(self) -> int:
-        """Return the limit for a leader that becomes silent. Its session ends, and clients wait for answers until they
-        miss a heartbeat; the rest is as above.
+        """Return the limit for a leader that becomes silent. Its session ends, a new leader is elected, and clients
+        wait for answers of the old one until they miss a heartbeat.
         """
         return self.session_timeout_ms + 3_000
 
