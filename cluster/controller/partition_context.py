@@ -190,13 +190,14 @@ class PartitionContext:
 
         `liveness_epoch` is the current one, in which a question is asked (`cluster.controller.liveness`). The wait for
         liveness and the removal of brokers that shut down end with a write, or with a final decision that does not
-        wait for liveness.
+        wait for liveness. The old leader is asked anew after each write and each wait for liveness, because the leader
+        may have become unreachable since its answer.
         """
         match decision:
             case Wait(Awaited.LIVENESS):
-                return replace(self, liveness_wait=self.liveness_wait or Timer())
+                return replace(self, liveness_wait=self.liveness_wait or Timer(), handoff=None)
             case Write(_, Reason.LIVENESS_OVERDUE):
-                return replace(self, in_flight=decision, epoch_bump=False)
+                return replace(self, in_flight=decision, epoch_bump=False, handoff=None)
             case Write():
                 return replace(
                     self,
@@ -205,6 +206,7 @@ class PartitionContext:
                     reassignment=self._reassignment_after(decision.why),
                     liveness_wait=None,
                     evict_shutting_down=False,
+                    handoff=None,
                 )
             case Ask(Question.LOG_ENDS, asked):
                 query = self.log_end_query or LogEndQuery()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster.controller.liveness import Liveness
 from cluster.state import PartitionState
-from tests.cluster.controller_stage import Cluster, broker, short
+from tests.cluster.controller_stage import TP, Cluster, broker, short
 from tidelog.model import NO_LEADER, TopicPartition
 
 
@@ -137,6 +137,25 @@ def test_shutdown_during_a_write_moves_only_the_leadership() -> None:
     cluster.play(cluster.controller.shutdown_wanted(1))
     cluster.settle()
     assert cluster.state() == PartitionState(2, 1, (1, 2), 1)
+
+
+def test_leader_is_asked_anew_if_a_member_is_lost_before_its_hand_off() -> None:
+    cluster = settled(1, 2, 3)
+    cluster.die(1)
+    cluster.settle()
+    cluster.come(broker(1, 50))
+    cluster.leader_changes_isr(TP, 1, 2, 3)
+    cluster.silent = {1, 2}
+    cluster.play(cluster.controller.elections_wanted([TP]))
+    question = cluster.controller.liveness.epoch
+    cluster.die(3)
+    cluster.play(cluster.controller.broker_answered(2, question))
+    cluster.resume_answers(1)
+    cluster.settle()
+    assert cluster.state() == PartitionState(2, 1, (1, 2), 1), "broker 2 may be unreachable since broker 3 was lost"
+    cluster.resume_answers(2)
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 2, (1, 2), 1)
 
 
 def test_late_answer_of_an_earlier_registration_proves_nothing() -> None:

@@ -79,6 +79,30 @@ SUSPECT = SuspectReplicas(frozenset({1}))
         pytest.param(LED, Wait(Awaited.LIVENESS), replace(LED, liveness_wait=Timer()), id="a wait begins"),
         pytest.param(WAITING, Wait(Awaited.LIVENESS, 5), WAITING, id="a wait goes on"),
         pytest.param(
+            replace(WAITING, handoff=LeaderHandoff(4, 1)),
+            Wait(Awaited.LIVENESS, 5),
+            WAITING,
+            id="the old leader's answer does not outlast the loss of a member",
+        ),
+        pytest.param(
+            replace(WAITING, epoch_bump=True, handoff=LeaderHandoff(4, 1)),
+            writing(1, 2, 3, why=Reason.LIVENESS_OVERDUE),
+            replace(WAITING, in_flight=writing(1, 2, 3, why=Reason.LIVENESS_OVERDUE)),
+            id="nor an overdue wait",
+        ),
+        pytest.param(
+            replace(LED, handoff=LeaderHandoff(4, 1)),
+            writing(1, 2, leader=1, leader_epoch=4),
+            replace(LED, in_flight=writing(1, 2, leader=1, leader_epoch=4)),
+            id="nor a write",
+        ),
+        pytest.param(
+            replace(LED, handoff=LeaderHandoff(4, 1)),
+            Wait(Awaited.OLD_LEADER),
+            replace(LED, handoff=LeaderHandoff(4, 1)),
+            id="the old leader's answer is awaited",
+        ),
+        pytest.param(
             replace(WAITING, epoch_bump=True),
             writing(1, 2, 3, why=Reason.LIVENESS_OVERDUE),
             replace(WAITING, in_flight=writing(1, 2, 3, why=Reason.LIVENESS_OVERDUE)),
