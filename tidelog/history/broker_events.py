@@ -11,7 +11,11 @@ from tidelog.model import TopicPartition
 
 @frozen
 class Broker:
-    """The header line of a broker's process; the file has one for each start. The name is the broker's id."""
+    """The header line of a broker's history, one for each start of the process.
+
+    name   the broker's id, as text
+    t      when the process started; 0 if not known
+    """
 
     name: str
     t: int = 0
@@ -23,8 +27,9 @@ class Broker:
 
 @frozen
 class BecomeLeader:
-    """The broker became leader, with `leo` and `hw` at that time.
+    """The broker became leader of the partition in the leader epoch `epoch`.
 
+    leo, hw           its log end offset and its high watermark at that time
     partition_epoch   ZooKeeper's version of the state in which the broker leads; −1: not recorded
     """
 
@@ -46,7 +51,11 @@ class BecomeFollower:
 
 @frozen
 class Append:
-    """Records base..last (both included) were appended to the broker's log in the leader epoch `epoch`."""
+    """Records at the offsets base..last (both included) were appended to the broker's log.
+
+    epoch   the leader epoch of the records
+    role    the broker's role: "leader" or "follower"
+    """
 
     t: int
     tp: TopicPartition
@@ -58,7 +67,10 @@ class Append:
 
 @frozen
 class HighWatermark:
-    """The high watermark rose in the broker's current leader epoch; written before any client sees the new value."""
+    """The broker's high watermark rose to `value`, in its current leader epoch `epoch`.
+
+    The line is written before any client sees the new value.
+    """
 
     t: int
     tp: TopicPartition
@@ -68,9 +80,12 @@ class HighWatermark:
 
 @frozen
 class IsrChange:
-    """A leader's compare-and-set of the partition's state.
+    """The result of a leader's compare-and-set of the partition's state in ZooKeeper, with a new ISR.
 
+    isr               the proposed ISR, which is the ISR if `ok`
+    epoch             the leader epoch
     partition_epoch   ZooKeeper's version of the state afterwards; after a failure the expected version
+    ok                whether the state was written
     """
 
     t: int
@@ -83,7 +98,7 @@ class IsrChange:
 
 @frozen
 class Truncate:
-    """The broker truncated its log so that the log ends at `to`."""
+    """The broker truncated its log, whose log end offset is `to` since; `why` gives the reason."""
 
     t: int
     tp: TopicPartition
@@ -95,9 +110,11 @@ class Truncate:
 class Ack:
     """A leader is about to acknowledge (acks=all) all records up to and including `last`.
 
+    epoch     the leader epoch in which the broker leads
     isr       the confirmed ISR
     pending   the further brokers in the ISR if a compare-and-set in flight succeeds
-    leos      each broker's log end offset as the leader knows it, including its own; unknown ones are missing
+    leos      each replica's log end offset as the leader knows it, including its own; unknown ones are missing
+    min_isr   the topic's min.insync.replicas
     """
 
     t: int
@@ -121,7 +138,7 @@ class Session:
 
 @frozen
 class Registered:
-    """The broker registered with this broker epoch."""
+    """The broker registered in ZooKeeper; `epoch` is its new broker epoch."""
 
     t: int
     epoch: int
@@ -129,7 +146,7 @@ class Registered:
 
 @frozen
 class Controller:
-    """The broker became the controller with this controller epoch."""
+    """The broker became the controller; `epoch` is its new controller epoch."""
 
     t: int
     epoch: int
@@ -139,6 +156,7 @@ class Controller:
 class Processed:
     """The broker acted on a request of a kind that can be stale.
 
+    api        the name of the request's API
     deadline   the request's deadline on the clock of `t`; 0 if it has none
     epoch      the request's epoch, and `known` the epoch that the broker had then; −1: none
     """
@@ -152,7 +170,7 @@ class Processed:
 
 @frozen
 class Reject:
-    """The broker rejected a stale request."""
+    """The broker rejected a stale request of this API; `why` says in which respect it was stale."""
 
     t: int
     api: str
@@ -161,7 +179,7 @@ class Reject:
 
 @frozen
 class Error:
-    """The broker answered UNKNOWN_SERVER_ERROR."""
+    """The broker answered a request as a whole with UNKNOWN_SERVER_ERROR, which shows a fault of the broker."""
 
     t: int
     api: str
@@ -178,8 +196,9 @@ class Traceback:
 class Resources:
     """The resources that a broker holds: before the faults ("baseline") and at the end ("healed"); −1: not measured.
 
-    rss         in bytes
-    purgatory   number of waiting operations
+    fds         number of open file descriptors
+    rss         resident memory in bytes
+    purgatory   number of operations that wait in purgatories
     tasks       number of tasks of the event loop
     """
 

@@ -18,14 +18,14 @@ SEQUENCE_BITS: Final = 40
 
 
 def column(value: Any) -> array[int]:
-    """Return the list as an array; TypeError or OverflowError if it is not a list of 64-bit integers."""
+    """Return the list as an array of signed 64-bit integers; TypeError or OverflowError if it is no list of these."""
     if type(value) is not list:
         raise TypeError("the column is not a list")
     return array("q", value)
 
 
 def consecutive(offsets: Column) -> Column:
-    """Return the same offsets, as a range if they are consecutive."""
+    """Return a range with the same offsets if each is one more than the one before, else the argument itself."""
     if not offsets or isinstance(offsets, range):
         return offsets
     first, count = offsets[0], len(offsets)

@@ -14,7 +14,10 @@ from tidelog.model import TopicPartition
 
 @frozen
 class CommitInvoked:
-    """A commit that is about to be sent; recorded by clients that may be killed before they know the outcome."""
+    """A commit of one partition's offset that is about to be sent, at the time `t`.
+
+    Only clients that may be killed before they know the outcome record this line.
+    """
 
     group: str
     tp: TopicPartition
@@ -26,7 +29,9 @@ class CommitInvoked:
 
 @frozen
 class CommitOk:
-    """One partition's offset was committed for a group; a generation of −1 means that the committer is not a member.
+    """One partition's offset was committed for a group, as its coordinator confirmed.
+
+    generation   −1 means that the committer is not a member; `member` is "" then
 
     Each commit of a partition raises its offset, and no value is used for two purposes. Therefore the value alone
     identifies the commit that a reader saw.
@@ -43,7 +48,7 @@ class CommitOk:
 
 @frozen
 class CommitFailed:
-    """A commit was rejected before anything was written."""
+    """A commit of one partition was rejected, and certainly takes no effect; `error` is the error's name."""
 
     group: str
     tp: TopicPartition
@@ -57,7 +62,7 @@ class CommitFailed:
 
 @frozen
 class CommitUnknown:
-    """A commit with an unknown outcome: it may take effect, now or later."""
+    """A commit of one partition with an unknown outcome: it may have taken effect, or may do so later."""
 
     group: str
     tp: TopicPartition
@@ -71,7 +76,7 @@ class CommitUnknown:
 
 @frozen
 class CommittedOk:
-    """A reader received a group's committed offset; −1: no commit."""
+    """A reader fetched a group's committed offset of one partition; −1: the group has none."""
 
     group: str
     tp: TopicPartition
@@ -102,7 +107,7 @@ class Assigned:
 
 @frozen
 class Revoked:
-    """A member gave up these partitions."""
+    """A member gave up these partitions of its assignment, or lost them, at the time `t`."""
 
     group: str
     member: str

@@ -37,11 +37,12 @@ _HEADERS: Final[dict[str, Shape]] = {
 
 
 class HistoryWriter:
-    """Appends events to a history. Only one thread may use a writer.
+    """Appends events to the history at `path`. Only one thread may use a writer.
 
+    The constructor creates the file and its directory if needed, removes an incomplete last line, and writes `header`.
     With `buffer_bytes=0` the kernel has each line when `write` returns, so that the line survives a SIGKILL, but not a
-    crash of the machine. With a larger value, up to that many bytes wait for `flush` or `close`. Raises OSError if the
-    disk does.
+    crash of the machine. With a larger value, up to that many bytes wait for `flush` or `close`. All methods raise
+    OSError if the disk does.
     """
 
     def __init__(self, path: Path, header: Header, *, buffer_bytes: int = 0) -> None:
@@ -59,7 +60,7 @@ class HistoryWriter:
         self._put(to_line(to_fields(event)))
 
     def flush(self) -> None:
-        """Pass all written lines to the kernel."""
+        """Pass all waiting lines to the kernel, without an fsync."""
         if self._waiting:
             data, self._waiting, self._waiting_bytes = b"".join(self._waiting), [], 0
             _write_all(self._file, data)
@@ -87,7 +88,7 @@ class HistoryWriter:
 
 
 def history_path(directory: Path, name: str) -> Path:
-    """Return the path of a client's or broker's history in a run's directory."""
+    """Return the path of the history of the client or broker `name` in a run's directory; for a broker it is its id."""
     return directory / DIRECTORY / f"{name}{SUFFIX}"
 
 
@@ -110,7 +111,11 @@ def read_history(path: Path) -> Iterator[Header | Event]:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield a file's complete lines as JSON objects, with their numbers from 1. HistoryError if one is not JSON."""
+    """Yield a file's complete lines as JSON objects, with their numbers from 1.
+
+    Raises HistoryError, with file and line, for a line that is not a JSON object or an empty file; OSError if the file
+    cannot be read.
+    """
     for number, raw in complete_lines(path):
         with line_errors(path, number):
             line = json_object(raw)
@@ -118,7 +123,10 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def complete_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the numbers and bytes of a file's complete lines, with line ends. HistoryError if it is empty."""
+    """Yield the numbers (from 1) and bytes of a file's complete lines, with line ends; ignore an incomplete last line.
+
+    Raises HistoryError if the file is empty, and OSError if it cannot be read.
+    """
     number = 0
     with path.open("rb") as file:
         for number, raw in enumerate(file, 1):
@@ -130,7 +138,7 @@ def complete_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def json_object(raw: bytes) -> dict[str, Any]:
-    """Return the JSON object of a line; ValueError or TypeError if it is not one."""
+    """Return the JSON object of a line; ValueError if the line is not JSON, TypeError if it is another JSON value."""
     line = orjson.loads(raw)
     if type(line) is not dict:
         raise TypeError("the line is not a JSON object")
@@ -138,7 +146,10 @@ def json_object(raw: bytes) -> dict[str, Any]:
 
 
 class line_errors:  # noqa: N801 - it is used as a function
-    """A context that turns an error of its block into a HistoryError with file and line."""
+    """A context that turns a data error of its block (ValueError, TypeError, KeyError, …) into a HistoryError.
+
+    The HistoryError names the file and the line number. Other errors, such as OSError, pass.
+    """
 
     def __init__(self, path: Path, number: int) -> None:
         self._path, self._number = path, number
@@ -166,7 +177,7 @@ def _header(line: Mapping[str, Any]) -> Header:
 
 
 def _drop_cut_line(file: int) -> None:
-    """Remove the incomplete line that a killed process has left at the end."""
+    """Truncate the open file after its last line end, because a killed process may have left an incomplete line."""
     end = position = os.fstat(file).st_size
     while position > 0:
         start = max(0, position - 65536)

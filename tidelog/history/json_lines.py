@@ -105,7 +105,10 @@ _WRITTEN_AS: Final = {"role": "as"}
 
 
 class Shape:
-    """The conversion between the events of one class and their JSON objects."""
+    """The conversion between the events of one class and their JSON objects.
+
+    `marks` are the entries that determine the class, such as {"e": "ok", "f": "produce"}.
+    """
 
     def __init__(self, cls: type[Any], marks: Mapping[str, str]) -> None:
         self._cls, self._marks = cls, marks
@@ -127,7 +130,10 @@ class Shape:
         self._values = attrgetter(*names)
 
     def read(self, line: Mapping[str, Any]) -> Any:
-        """Return the event; KeyError, TypeError, ValueError or OverflowError if the line is not one of this class."""
+        """Return the event of this class in the line's JSON object; unknown entries are ignored.
+
+        Raises KeyError, TypeError, ValueError or OverflowError if an entry is missing or wrong.
+        """
         values: dict[str, Any] = {}
         for name, key, as_it_is, read, default in self._fields:
             if key in line:
@@ -181,12 +187,15 @@ _HOW_WRITTEN: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
 
 
 def to_fields(event: Event) -> dict[str, Any]:
-    """Return an event as the JSON object of its line."""
+    """Return an event as the JSON object of its line, without fields that have their default."""
     return _SHAPES[type(event)].write(event)
 
 
 def of_fields(line: Mapping[str, Any]) -> Event:
-    """Return the event of a line's JSON object; KeyError, TypeError, ValueError or OverflowError if it is not one."""
+    """Return the event of a line's JSON object, by its `e` and `f`.
+
+    Raises KeyError, TypeError, ValueError or OverflowError if it is no event, or an entry is missing or wrong.
+    """
     shape = _BY_MARK.get((line["e"], line.get("f")))
     if shape is None:
         raise ValueError(f"unknown event {line['e']} {line.get('f') or ''}".rstrip())

@@ -16,8 +16,9 @@ from tidelog.model import TopicPartition
 
 @frozen
 class Client:
-    """The header line of a client's process; the file has one for each start.
+    """The header line of a client's history, one for each start of the process.
 
+    name                 the client's name, which is also that of the file
     acks                 the producer's acks: −1, 0 or 1
     idempotent           whether the producer is idempotent
     request_timeout_ms   the timeout of an operation with all its retries
@@ -33,8 +34,9 @@ class Client:
 
 @frozen
 class ProduceInvoked:
-    """Records that are about to be sent; the line must be written before they are sent.
+    """Records of one partition that are about to be sent; the line must be written before they are sent.
 
+    ids          each record's id (`tidelog.history.columns`)
     ts           each record's timestamp, in ms
     t            when the producer received each record
     keys         the number of each record's key; None if the records have no keys, or the keys are unknown
@@ -51,7 +53,11 @@ class ProduceInvoked:
 
 @frozen
 class ProduceOk:
-    """Records that were acknowledged, each with its offset; `epochs` are leader epochs, if the client knows them."""
+    """Records that were acknowledged, each with its offset.
+
+    t        when the client learned of each record's acknowledgement
+    epochs   the leader epoch of each record; None if the client does not know them
+    """
 
     tp: TopicPartition
     ids: Column
@@ -62,9 +68,10 @@ class ProduceOk:
 
 @frozen
 class ProduceFailed:
-    """Records that were rejected before any leader appended them (`outcomes` lists the errors that guarantee this).
+    """Records that were rejected before any leader appended them, and so never reach the log.
 
-    errors   one name of an error per record
+    errors   the name of each record's error; `outcomes` lists those that guarantee this
+    t        when the client learned of each record's error
     """
 
     tp: TopicPartition
@@ -75,7 +82,10 @@ class ProduceFailed:
 
 @frozen
 class ProduceUnknown:
-    """Records that may be in the log, now or later."""
+    """Records with an unknown outcome: each may be in the log, or may reach it later.
+
+    `errors` has the name of each record's error.
+    """
 
     tp: TopicPartition
     ids: Column
@@ -85,7 +95,7 @@ class ProduceUnknown:
 
 @frozen
 class Overdue:
-    """An operation that should have ended, and for which its client still waits; most operations have no such line.
+    """An operation that should have ended, but for which its client still waits; most operations have no such line.
 
     what     the operation's name in a sentence
     t0, t1   when the operation began, and when this line was written
@@ -99,7 +109,7 @@ class Overdue:
 
 @frozen
 class Read:
-    """The records that one answer showed to a consumer, in order.
+    """The records that one answer showed to a consumer, in order: each one's offset, id and timestamp (ms).
 
     session   number of the session; each assignment, seek and reset begins a new one
     hw        the high watermark of the answer; −1 if the client does not know it
@@ -117,11 +127,12 @@ class Read:
 
 @frozen
 class ReadFailed:
-    """A read that was rejected.
+    """A read that was rejected; `error` is the error's name.
 
-    offset   where the read was to start. The offset is −1 if the reader named no leader epoch of the records before it,
-             or a later one. In that case a replaced leader that does not know its successor may rightly report the
-             successor's offset as out of range (KIP-320)
+    session   as in `Read`; −1: not known
+    offset    the offset at which the read was to start; −1 if the reader named no leader epoch of the records before
+              it, or a later one. In that case a replaced leader that does not know its successor may rightly report
+              the successor's offset as out of range (KIP-320)
     """
 
     tp: TopicPartition
@@ -134,7 +145,10 @@ class ReadFailed:
 
 @frozen
 class LatestOk:
-    """The end offset of a partition, as a leader reported it."""
+    """The end offset of a partition (for consumers: the high watermark), as a leader reported it.
+
+    `epoch` is the leader epoch that the answer named; None if it named none.
+    """
 
     tp: TopicPartition
     offset: int
@@ -170,7 +184,10 @@ class EarliestFailed:
 
 @frozen
 class LookUpOk:
-    """The earliest record at or after `target` (ms), as reported; −1 without `ts` means that there is none."""
+    """The first record at or after `target` (ms), as a leader reported it: its offset, timestamp and leader epoch.
+
+    `offset` −1, without `ts`, means that there is no such record.
+    """
 
     tp: TopicPartition
     target: int
@@ -192,7 +209,7 @@ class LookUpFailed:
 
 @frozen
 class TrimInvoked:
-    """A request to delete the records before `offset` is about to be sent; from then on they may be deleted."""
+    """A request to delete the records before `offset` is about to be sent; from `t` on they may be deleted."""
 
     tp: TopicPartition
     offset: int
