@@ -29,10 +29,13 @@ def launch_broker(
     settings: Mapping[str, str | int],
     place: Placement = DEFAULT_PLACEMENT,
 ) -> Process:
-    """Write the broker's settings file and start the process, without waiting for it.
+    """Write the broker's settings file `config` and start its process; return without waiting until it serves.
 
-    `settings` are added to those of the layout, under the names of the settings file. The settings that all brokers
-    share may be in the file `shared`, which the broker reads itself. Raises LocalError if a port is in use.
+    settings   written in addition to ids, ports and paths, which they override; named as in the settings file
+    shared     a further file of settings, which the broker reads itself; None: no such file
+
+    Raises LocalError if a port is in use (not checked if `place` has a prefix), and OSError if the files cannot be
+    written or the process cannot be started.
     """
     for port in broker.ports:
         if not place.prefix and not port_is_free(port):
@@ -61,12 +64,18 @@ def launch_broker(
 
 
 def broker_command(*configs: Path) -> list[str]:
-    """Return the command line. Python's safe path (-P) ignores folders `storage` or `node` in the working directory."""
+    """Return the command line that runs a broker with these settings files.
+
+    Python's safe path (-P) ignores folders `storage` or `node` in the working directory.
+    """
     return [sys.executable, "-P", "-m", "node", *(part for config in configs for part in ("--config", str(config)))]
 
 
 def broker_environment() -> dict[str, str]:
-    """Return this process's environment. If PYTHONPATH is set, the directory of our packages comes first in it."""
+    """Return the environment for a broker: a copy of this process's.
+
+    If PYTHONPATH is set, the directory of the package `tidelog` is put first in it.
+    """
     environment = dict(os.environ)
     if path := environment.get("PYTHONPATH"):
         packages = str(Path(tidelog.__file__).resolve().parent.parent)

@@ -56,10 +56,14 @@ OnLost = Callable[[Path], None]
 class LocalCluster:
     """One data directory and the processes that work in it. The processes outlive this object.
 
-    `state` is the state that this object has last read or written; `refresh` reads the changes of other commands.
-    `places` has the placement of processes by broker id ("1") or "zookeeper", and applies at each start of a process; a
-    process without one runs on this machine as usual. From their next start on, brokers write their histories into the
-    directory `histories`; None keeps the directory of the state.
+    home     the directory with the file of the last `tidelog up`; by default `data_home()`
+    state    the state that this object has last read or written, None if no cluster was ever started here; `refresh`
+             reads the changes of other commands
+    places   the placement of processes by broker id ("1") or "zookeeper", which applies at each start of a process; a
+             process without one runs on this machine as usual
+
+    From their next start on, brokers write their histories into the directory `histories`; None keeps the directory of
+    the state. Methods that start or stop processes raise LocalError while another command does so (`locked`).
     """
 
     def __init__(
@@ -87,7 +91,7 @@ class LocalCluster:
         return self._place(broker_id).data_dir or self.data_dir / f"broker-{broker_id}"
 
     def log_file(self, broker_id: int | None = None) -> Path:
-        """The log of a broker, or of the embedded ZooKeeper (None)."""
+        """The log file of a broker, or of the embedded ZooKeeper (None); it may not exist yet."""
         return self.log_dir / ("zookeeper.log" if broker_id is None else f"broker-{broker_id}.log")
 
     @property
@@ -101,13 +105,19 @@ class LocalCluster:
         return self.state
 
     def known_state(self) -> ClusterState:
-        """Return the state. Raise LocalError if no cluster was ever started in this directory."""
+        """Return `state`, without reading it again.
+
+        Raise LocalError if no cluster was ever started in this directory.
+        """
         if self.state is None:
             raise LocalError(f"no cluster in {self.data_dir}: start one with tidelog up")
         return self.state
 
     def lost_directories(self) -> list[Path]:
-        """Return the missing directories of stopped brokers that had one. Such a broker starts with an empty one."""
+        """Return the data directories that are missing now, of brokers that do not run and once had one.
+
+        Such a broker starts with an empty directory.
+        """
         stopped = [broker for broker in (self.state.brokers if self.state else ()) if not broker.running]
         directories = [self.broker_dir(broker.broker_id) for broker in stopped if broker.had_directory]
         return [directory for directory in directories if not directory.exists()]
@@ -124,14 +134,20 @@ class LocalCluster:
         on_wait: OnWait = lambda process, reason, waited_ms: None,
         timeout_ms: int = START_TIMEOUT_MS,
     ) -> ClusterState:
-        """Start the processes of the cluster that do not run, and return when every broker knows every other.
+        """Start the processes of the cluster that do not run, and return the state when every broker knows every other.
 
-        `brokers` and `zookeeper` apply to the first start (more brokers may be added later); afterwards they must match
-        the cluster. `config` is a file of settings for every broker, which is kept until another file is given. Running
-        brokers keep the settings that they have read. If this call fails or is interrupted, it stops the processes that
-        it has started.
+        brokers     the number of brokers: None is DEFAULT_BROKERS at the first start, later the number in the cluster;
+                    a larger number adds brokers, a smaller one is an error
+        zookeeper   an external ZooKeeper ("host:port,…"); None starts an embedded one; may not change later
+        settings    settings for every broker, added to those of earlier calls
+        config      a file of settings for every broker, which is kept until another file is given
+        on_ready, on_lost, on_wait   called during the call: see `OnReady`, `OnLost` and `OnWait`
 
-        Raises LocalError if a process of the cluster is suspended, because it keeps its ports and answers no request.
+        Running brokers keep the settings that they have read. If this call fails or is interrupted, it stops the
+        processes that it has started.
+
+        Raises LocalError after `timeout_ms`, if a process ends while it starts, or if one of the cluster is suspended,
+        because it keeps its ports and answers no request.
         """
         prepare_directory(self.data_dir)
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
@@ -163,19 +179,29 @@ class LocalCluster:
             return self.known_state()
 
     def stop(self) -> bool:
-        """Stop all brokers at once, then ZooKeeper, and kill those that do not end. Return whether a process ran."""
+        """Stop all brokers at once by SIGTERM, then the embedded ZooKeeper. Return whether a process ran.
+
+        A process that has not ended after STOP_TIMEOUT_MS is killed. The data stays.
+        """
         with self.locked():
             return self._stop()
 
     def purge(self) -> tuple[bool, bool]:
-        """Stop the cluster and remove its files only. Return whether a process ran, and whether files were removed."""
+        """Stop the cluster as `stop` does, and remove its data, logs and state. Other files in its directory stay.
+
+        Return whether a process ran, and whether there was a cluster to remove.
+        """
         with self.locked():  # one lock for both steps, so that no command starts a process in between
             return self._stop(), self._remove()
 
     def start_broker(
         self, broker_id: int, *, on_ready: OnReady = lambda process, address: None, timeout_ms: int = START_TIMEOUT_MS
     ) -> Process:
-        """Start one broker that does not run, and return when it is registered."""
+        """Start one broker that does not run, and return its process when the broker serves and is registered.
+
+        If this call fails or is interrupted, it stops the broker again. Raises LocalError after `timeout_ms`, if the
+        broker ends while it starts, or if its id is unknown.
+        """
         with self.locked():
             process = self._launch_broker(broker_id)
             try:
@@ -186,12 +212,15 @@ class LocalCluster:
             return process
 
     def launch_broker(self, broker_id: int) -> Process:
-        """Start one broker that does not run, without waiting for it."""
+        """Start one broker that does not run, and return its process without waiting until it serves."""
         with self.locked():
             return self._launch_broker(broker_id)
 
     def start_zookeeper(self, *, timeout_ms: int = START_TIMEOUT_MS) -> None:
-        """Start the embedded ZooKeeper if it does not run, and return when it serves."""
+        """Start the embedded ZooKeeper if it does not run, and return when it serves.
+
+        For an external ZooKeeper only check that it accepts connections. Raises LocalError if it does not.
+        """
         with self.locked():
             self.refresh()
             started: list[Process] = []
@@ -202,12 +231,18 @@ class LocalCluster:
                 raise
 
     def broker_process(self, broker_id: int) -> Process | None:
-        """Return the process of the broker's last start, for signals; None after the broker was stopped."""
+        """Return the process of the broker's last start by `state`, for signals; it may have ended by itself.
+
+        None if the broker was stopped or never started. Raises LocalError for an unknown id.
+        """
         return self.known_state().broker(broker_id).process
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the cluster against other commands that start or stop it. Raise LocalError if one has it."""
+        """Lock the cluster during the block against other commands that start or stop it.
+
+        Raises LocalError at once if another command has the lock. A data directory that does not exist is not locked.
+        """
         try:
             descriptor = os.open(self.data_dir / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except FileNotFoundError:
@@ -252,7 +287,7 @@ class LocalCluster:
         return state is not None
 
     def _forget(self, pids: Iterable[int]) -> None:
-        """Note that these processes were stopped on purpose. On a full disk the old state stays."""
+        """Save that the processes with these pids were stopped on purpose. On a full disk the old file stays."""
         with contextlib.suppress(LocalError):
             self._save(_forget_processes(self.known_state(), set(pids)))
 
@@ -284,7 +319,10 @@ class LocalCluster:
         settings: Mapping[str, str | int] | None,
         held: contextlib.ExitStack,
     ) -> ClusterState:
-        """Return the state to start: the known processes and the new ones. `held` keeps new ports reserved."""
+        """Return the state to start, without saving it: the known processes, and the new ones with their ports.
+
+        The new ports are reserved until `held` is closed. Raises LocalError if the arguments do not fit the cluster.
+        """
         state = self.state
         if state is None:
             embedded = None if zookeeper else ProcessState(choose_port(held=held), host=self._place(None).address)
@@ -435,7 +473,7 @@ class LocalCluster:
         return self.places.get(ZOOKEEPER if broker_id is None else str(broker_id), DEFAULT_PLACEMENT)
 
     def _last_error(self, broker_id: int) -> str:
-        """Return the last error that the process printed since its start, or that its log has if it printed none."""
+        """Return the last error that the process printed since its start, or that its log has if it printed nothing."""
         log = self.log_file(broker_id)
         printed = log.with_suffix(".out")
         line = last_error_line(printed) if printed.exists() and printed.stat().st_size else last_error_line(log)
@@ -443,14 +481,17 @@ class LocalCluster:
 
 
 def _why_late(broker: BrokerState, unknown: Collection[int]) -> str:
-    """Return why `start` still waits for this broker, which does not know the brokers `unknown` yet."""
+    """Return why `start` still waits for this broker: it is not ready, or does not know the brokers `unknown` yet."""
     if reason := why_not_ready(broker):
         return f"not ready: {reason}"
     return f"it does not know broker {', '.join(map(str, sorted(unknown)))} yet"
 
 
 def _forget_processes(state: ClusterState, pids: Collection[int]) -> ClusterState:
-    """Return the state after these processes were stopped on purpose. Any other ended process has ended by itself."""
+    """Return the state without the pids of these processes, because they were stopped on purpose.
+
+    Any other process that does not run has ended by itself, and keeps its pid.
+    """
 
     def forget(each: P) -> P:
         return replace(each, pid=0, birth="") if each.pid in pids else each
@@ -459,7 +500,10 @@ def _forget_processes(state: ClusterState, pids: Collection[int]) -> ClusterStat
 
 
 def _stop(processes: list[Process]) -> None:
-    """Send SIGTERM to all processes at once, and kill those that do not end in time."""
+    """Send SIGTERM to all processes at once, resume suspended ones, and wait until all have ended.
+
+    A process that has not ended after STOP_TIMEOUT_MS is killed.
+    """
     clock = SystemClock()
     for process in processes:
         process.signal(SIGTERM)

@@ -18,7 +18,10 @@ from tidelog.protocol.operator_messages import LogDirectoryReport
 
 
 def examine_environment(data_dir: Path, state: ClusterState | None) -> list[Check]:
-    """Return the checks of what `tidelog up` needs, and of its processes; `state` is None before the first start."""
+    """Check what `tidelog up` needs on this machine, and the cluster's processes; return the results in order.
+
+    `state` is None before the first start. Without an embedded ZooKeeper, Java and its jars are not checked.
+    """
     checks = []
     if state is None or state.embedded is not None:
         checks += [_java(), _jars()]
@@ -65,7 +68,7 @@ def _disk(data_dir: Path) -> Check:
 
 
 def _ports(state: ClusterState) -> Check:
-    """Check the ports of the stopped processes, which must be free for the next start."""
+    """Check that the ports of all processes that do not run are free for the next start."""
     taken = [port for process in state.processes if not process.running for port in _taken(process)]
     if taken:
         listed = ", ".join(map(str, taken))
@@ -77,7 +80,7 @@ def _ports(state: ClusterState) -> Check:
 
 
 def _processes(state: ClusterState) -> Iterator[Check]:
-    """Yield a check for each process that runs and may not answer."""
+    """Yield a failure for each suspended process, and a warning for each broker that is blocked on a device."""
     for name, pid in state.suspended.items():
         sentence = f"pid {pid} is suspended by a signal (state T)"
         yield Check(f"{name}, process", State.FAILURE, sentence, f"kill -CONT {pid} resumes it; tidelog down stops it")

@@ -14,7 +14,10 @@ _LAST_UP = "last-up.json"
 
 
 def data_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return TIDELOG_HOME, else XDG_DATA_HOME/tidelog, else ~/.local/share/tidelog, which may not exist yet."""
+    """Return TIDELOG_HOME, else XDG_DATA_HOME/tidelog, else ~/.local/share/tidelog, which may not exist yet.
+
+    A relative XDG_DATA_HOME is ignored. Raises LocalError if no home directory is known.
+    """
     if chosen := environment.get("TIDELOG_HOME"):
         return Path(chosen).absolute()
     shared = environment.get("XDG_DATA_HOME", "")
@@ -27,7 +30,10 @@ def data_home(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def prepare_directory(directory: Path) -> Path:
-    """Create the directory if needed, and check that it is writable. Raise LocalError, which names other options."""
+    """Create the directory if needed, check that it is writable, and return it.
+
+    Raises LocalError, which names the option for another directory, also for a name that is not UTF-8.
+    """
     try:
         str(directory).encode()  # Java and the brokers' settings files need UTF-8 names
     except UnicodeEncodeError:
@@ -46,7 +52,10 @@ def prepare_directory(directory: Path) -> Path:
 
 
 def remember_last_up(data_dir: Path, home: Path) -> None:
-    """Write the file by which later commands find this cluster. If home is not writable, only --data-dir finds it."""
+    """Write the file in `home` by which later commands find this cluster without --data-dir.
+
+    If `home` is not writable, nothing is written, and no error is raised.
+    """
     try:
         home.mkdir(parents=True, exist_ok=True)
         new = home / f".{_LAST_UP}-{os.getpid()}"
@@ -57,7 +66,10 @@ def remember_last_up(data_dir: Path, home: Path) -> None:
 
 
 def last_up(home: Path) -> Path | None:
-    """Return the data directory of this user's last `up`; None if it is unknown."""
+    """Return the data directory of the last `tidelog up` by the file in `home`; None if it is unknown.
+
+    The directory may not exist any more.
+    """
     try:
         remembered = json.loads((home / _LAST_UP).read_text())
         return Path(remembered["data_dir"])
@@ -66,7 +78,7 @@ def last_up(home: Path) -> Path | None:
 
 
 def forget_last_up(data_dir: Path, home: Path) -> None:
-    """Remove the file of the last `up` if it names this directory, which was purged."""
+    """Remove the file of the last `up` from `home`, if it names this data directory."""
     if last_up(home) == data_dir:
         (home / _LAST_UP).unlink(missing_ok=True)
 

@@ -18,7 +18,10 @@ _RELEASE = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the first `java` that is new enough, from JAVA_HOME or PATH. Raise LocalError with what to install."""
+    """Return the `java` of JAVA_HOME, or else of PATH, that is OLDEST_JAVA or newer.
+
+    Raises LocalError, which says what to install, if neither is.
+    """
     refused: list[str] = []
     for java in dict.fromkeys(_candidates(environment)):  # JAVA_HOME's may be on PATH as well
         version = _major_version(java)

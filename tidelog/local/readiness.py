@@ -14,7 +14,10 @@ _MOST_BYTES = 1000
 
 
 def why_not_ready(broker: BrokerState) -> str | None:
-    """Return in one line why the broker is not ready; None if it is ready, or has no HTTP port."""
+    """Ask the broker's /readyz, and return in one line why it is not ready; None if it is ready, or has no HTTP port.
+
+    A suspended broker is not asked. A broker that does not answer within two seconds is not ready.
+    """
     if broker.condition is Condition.SUSPENDED:
         return f"suspended by a signal (state T): kill -CONT {broker.pid} resumes it"
     if not broker.http_port:
@@ -32,7 +35,7 @@ def why_not_ready(broker: BrokerState) -> str | None:
 
 
 def reasons(brokers: Iterable[BrokerState]) -> dict[int, str]:
-    """Ask all running brokers at once. Return by broker id why a broker is not ready."""
+    """Ask all running brokers at once; return why each is not ready, by broker id, without those that are ready."""
     asked = [broker for broker in brokers if broker.running]
     if not asked:
         return {}

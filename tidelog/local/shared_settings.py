@@ -12,7 +12,7 @@ RESERVED = ("broker_id", "log_dirs", "listeners", "advertised_listeners", "http_
 
 
 def setting_names(config: str) -> frozenset[str]:
-    """Return the names of the settings in the file; empty if there is no file.
+    """Return the names of the settings in the file at this path; empty if `config` is "".
 
     Raises LocalError if the file cannot be read, or has a setting that `tidelog up` decides. The brokers check whether
     the settings exist and are valid.

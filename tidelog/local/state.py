@@ -18,7 +18,10 @@ STATE_FILE = "cluster.json"
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """One process. It keeps its port; `pid` and `birth` are those of its last start (0 and "" after it was stopped)."""
+    """One process of the cluster, which keeps its host and port across starts.
+
+    `pid` and `birth` are those of its last start; 0 and "" before the first start and after it was stopped on purpose.
+    """
 
     port: int
     pid: int = 0
@@ -27,17 +30,17 @@ class ProcessState:
 
     @property
     def endpoint(self) -> Endpoint:
-        """The address at which clients reach the process."""
+        """The address at which clients connect to the process."""
         return Endpoint(self.host, self.port)
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """All ports of the process."""
+        """All ports on which the process listens."""
         return (self.port,)
 
     @property
     def process(self) -> Process | None:
-        """The process, if it was started and not stopped since; it may have ended by itself."""
+        """The process of the last start, which may have ended by itself; None if there was none, or it was stopped."""
         return Process(self.pid, self.birth) if self.pid else None
 
     @property
@@ -55,7 +58,7 @@ class ProcessState:
 class BrokerState(ProcessState):
     """A broker's process; `port` serves clients, `http_port` serves health and metrics (0: not chosen yet).
 
-    `had_directory` is true once the broker has created its data directory, which may be lost since.
+    `had_directory` is true once the broker's data directory was seen; the directory may be missing since.
     """
 
     broker_id: int = 0
@@ -69,7 +72,7 @@ class BrokerState(ProcessState):
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """All ports of the broker."""
+        """All ports of the broker, without those that are not chosen yet."""
         return tuple(filter(None, (self.port, self.replication_port, self.http_port)))
 
     @property
@@ -79,8 +82,9 @@ class BrokerState(ProcessState):
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """The planned processes, and which of them run.
+    """The processes of one cluster, whether they run or not.
 
+    zookeeper  the address for brokers: "host:port,…", with an optional chroot
     embedded   None if the cluster uses an external ZooKeeper
     settings   settings that go into every broker's file
     config     a file of the user that every broker reads beside its own; empty: none
@@ -104,7 +108,7 @@ class ClusterState:
 
     @property
     def suspended(self) -> dict[str, int]:
-        """The pids of the processes that a signal has stopped, by name: {"broker 2": 4711}."""
+        """The pids of the processes that a signal has suspended, by name: {"broker 2": 4711, "ZooKeeper": 4712}."""
         named: dict[str, ProcessState] = {f"broker {broker.broker_id}": broker for broker in self.brokers}
         if self.embedded is not None:
             named["ZooKeeper"] = self.embedded
@@ -112,11 +116,14 @@ class ClusterState:
 
     @property
     def running(self) -> bool:
-        """Whether any process of it runs."""
+        """Whether any process of the cluster runs."""
         return any(process.running for process in self.processes)
 
     def broker(self, broker_id: int) -> BrokerState:
-        """Return the state of one broker. Raise LocalError with the known brokers if it is unknown."""
+        """Return the state of the broker with this id.
+
+        Raise LocalError, which lists the known ids, if there is none.
+        """
         for broker in self.brokers:
             if broker.broker_id == broker_id:
                 return broker
@@ -129,7 +136,10 @@ class ClusterState:
 
 
 def load_state(data_dir: Path) -> ClusterState | None:
-    """Return the saved state; None if no cluster was ever started. Raise LocalError if `up` did not write the file."""
+    """Return the state that is saved in the data directory; None if no cluster was ever started there.
+
+    Raises LocalError if the file cannot be read, or was not written by `tidelog up`.
+    """
     path = data_dir / STATE_FILE
     try:
         values: dict[str, Any] = json.loads(path.read_bytes())
@@ -151,7 +161,10 @@ def load_state(data_dir: Path) -> ClusterState | None:
 
 
 def save_state(data_dir: Path, state: ClusterState) -> None:
-    """Replace the file as a whole, so that readers never see a part of it. After an OSError the old file is intact."""
+    """Write the state into the data directory's file, which is replaced as a whole, so that readers never see a part.
+
+    After an OSError the old file is intact.
+    """
     new = data_dir / f".{STATE_FILE}-{os.getpid()}"
     try:
         new.write_text(json.dumps(asdict(state), indent=2) + "\n")

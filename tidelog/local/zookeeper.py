@@ -90,10 +90,13 @@ _PORT_SETTING = re.compile(r"^clientPort=(\d+)$", re.MULTILINE)
 
 
 class EmbeddedZooKeeper:
-    """One server whose state stays in `data_dir` across starts.
+    """One server whose state stays in `data_dir` across starts. As a context manager it starts and stops the server.
 
-    `port` 0 means the port of the last start, or a free one at the first start. The process runs in its own session and
-    outlives this object unless `stop` is called. A process that runs already can be passed as `process`.
+    port       0 means the port of the last start, or a free one at the first start
+    log_file   by default a file in `data_dir`
+    process    a process of this server that runs already; None: not started
+
+    The process runs in its own session and outlives this object unless `stop` is called.
     """
 
     def __init__(
@@ -115,7 +118,7 @@ class EmbeddedZooKeeper:
 
     @property
     def hosts(self) -> str:
-        """The server's `host:port` for clients; known after the first start."""
+        """The server's `host:port` for clients; the port is 0 before the first start if none was given."""
         return str(Endpoint(self.place.address, self.port))
 
     @property
@@ -132,12 +135,18 @@ class EmbeddedZooKeeper:
         self.stop()
 
     def start(self, timeout_ms: int = 20_000) -> None:
-        """Start the server and wait until it serves. Raise LocalError with what is missing, or why the start failed."""
+        """Start the server and wait until it serves, at most `timeout_ms`.
+
+        Raises LocalError with what is missing, or why the start failed.
+        """
         self.launch()
         self.wait_ready(timeout_ms)
 
     def launch(self) -> Process:
-        """Start the process without waiting for it."""
+        """Write the server's settings, start its process, and return the process without waiting until it serves.
+
+        Raises LocalError if Java or ZooKeeper's jars are missing, or if the port is in use.
+        """
         command = [
             *self.place.prefix,
             str(find_java()),
@@ -162,7 +171,10 @@ class EmbeddedZooKeeper:
         return self.process
 
     def wait_ready(self, timeout_ms: int) -> None:
-        """Wait until the server serves. Raise LocalError if it ends, or does not serve within the time."""
+        """Wait until the server serves. Raise LocalError if its process ends first.
+
+        A server that does not serve after `timeout_ms` is stopped, and LocalError is raised.
+        """
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         while not serves(Endpoint(self.place.address, self.port)):
             if not self.running:
@@ -176,7 +188,7 @@ class EmbeddedZooKeeper:
             time.sleep(0.02)
 
     def stop(self, timeout_ms: int = 10_000) -> None:
-        """Stop the process of this object, if there is one."""
+        """Send SIGTERM to the process, if there is one, and wait until it has ended; after `timeout_ms` kill it."""
         if self.process is not None:
             self.process.stop(timeout_ms)
             self.process = None
@@ -200,7 +212,10 @@ class EmbeddedZooKeeper:
 
 
 def find_jars() -> list[Path]:
-    """Return the jars of pyspark's wheel that ZooKeeper needs. Raise LocalError, which says what to install."""
+    """Return the jars of pyspark's wheel that ZooKeeper needs, ZooKeeper's own first.
+
+    Raises LocalError, which says what to install, if pyspark or its ZooKeeper is missing.
+    """
     # The package is found without an import, because importing pyspark takes longer than starting ZooKeeper.
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
@@ -217,7 +232,7 @@ def find_jars() -> list[Path]:
 
 
 def serves(endpoint: Endpoint) -> bool:
-    """Return whether a ZooKeeper server at the endpoint serves requests."""
+    """Return whether a ZooKeeper server at the endpoint serves requests now, by its answer to `srvr`."""
     answer = b""
     try:
         with socket.create_connection((endpoint.host, endpoint.port), _ANSWER_S) as connection:
@@ -230,7 +245,10 @@ def serves(endpoint: Endpoint) -> bool:
 
 
 def require_zookeeper(hosts: str) -> None:
-    """Raise LocalError if no server of `host:port,host:port/chroot` accepts connections, before any broker starts."""
+    """Return if one server of `host:port,host:port/chroot` accepts a connection; otherwise raise LocalError.
+
+    Whether the server is a ZooKeeper that serves is not checked.
+    """
     reasons = []
     for host in hosts.partition("/")[0].split(","):
         try:

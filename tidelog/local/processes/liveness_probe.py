@@ -14,7 +14,10 @@ _TIMEOUT_MS = 1_000
 
 
 async def known_brokers(endpoint: Endpoint) -> frozenset[int]:
-    """Return the ids of the live brokers that the broker at the endpoint knows; empty if no broker serves there."""
+    """Return the ids of the live brokers that the broker at the endpoint knows, its own included.
+
+    Empty if no broker answers there within a second, or if it has no metadata yet.
+    """
     try:
         connection = await Connection.open(endpoint, client_id=_CLIENT_ID, timeout_ms=_TIMEOUT_MS)
     except TidelogError:
@@ -30,7 +33,10 @@ async def known_brokers(endpoint: Endpoint) -> frozenset[int]:
 
 
 def probe(endpoints: dict[int, Endpoint]) -> dict[int, frozenset[int]]:
-    """Return, for each broker id, the ids of the brokers that this broker knows."""
+    """Ask all brokers at once; return for each broker id what `known_brokers` returns for its endpoint.
+
+    Must not be called on an event loop, because it runs one.
+    """
 
     async def ask_all() -> list[frozenset[int]]:
         return await asyncio.gather(*map(known_brokers, endpoints.values()))

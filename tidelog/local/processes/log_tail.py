@@ -10,7 +10,11 @@ _FULL_BYTES = 1 << 20
 
 
 def last_error_line(*files: Path) -> str:
-    """Return the line that best explains why a process ended: the last with an error, else the last complete line."""
+    """Return the line that best explains why a process ended: the last with an error, else the last complete line.
+
+    Only the last 8 KiB of each file are read, and missing files are skipped. If a file's disk is full, the text says so
+    in addition.
+    """
     lines = [line for file in files for line in _last_lines(file) if line.strip()]
     errors = [line for line in lines if "rror" in line or "xception" in line]
     complete = [line for line in lines if line.endswith("\n")]

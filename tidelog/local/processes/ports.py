@@ -16,7 +16,10 @@ _LOWEST = 20_000
 
 
 def port_is_free(port: int) -> bool:
-    """Return whether a process could listen on the port now."""
+    """Return whether a process could listen on this port of the loopback address now.
+
+    Raises LocalError if that fails for another reason than a port in use.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -30,9 +33,10 @@ def port_is_free(port: int) -> bool:
 
 
 def choose_port(taken: Collection[int] = (), held: ExitStack | None = None) -> int:
-    """Return a free port below the kernel's range for outgoing connections, so that a restart finds it free.
+    """Return a random free port that is not in `taken`, below the kernel's range for outgoing connections.
 
-    No other process is given the port until `held` is closed. By then the new process should listen there.
+    No other caller gets the port until `held` is closed; by then the new process should listen there. With None, the
+    port is not reserved. Raises LocalError if none is found.
     """
     candidates = range(_LOWEST, max(_first_ephemeral_port(), _LOWEST + 1_000))
     for _ in range(1_000):

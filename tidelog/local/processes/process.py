@@ -29,7 +29,7 @@ _CONDITIONS = {"T": Condition.SUSPENDED, "t": Condition.SUSPENDED, "D": Conditio
 
 
 def read_stat(stat: str) -> tuple[str, Condition]:
-    """Return the tick of the start and the condition from the text of /proc/PID/stat.
+    """Return the tick at which the process started (text), and its condition, from the text of /proc/PID/stat.
 
     A killed process keeps its ports and locks until its last thread has ended, so that it counts as running until then.
     """
@@ -41,7 +41,10 @@ def read_stat(stat: str) -> tuple[str, Condition]:
 
 
 def birth_of(pid: int) -> str | None:
-    """Return the kernel's boot and the tick of the start, which identify a process with this pid; None if none runs."""
+    """Return a text that identifies the process with this pid for ever: the kernel's boot and the tick of its start.
+
+    None if no such process runs.
+    """
     birth, condition = _look_up(pid)
     return None if condition is Condition.ENDED else birth
 
@@ -56,7 +59,10 @@ def _look_up(pid: int) -> tuple[str, Condition]:
 
 
 class Process:
-    """A pid together with its birth: a recycled pid is never signalled and never reported as alive."""
+    """A process: its pid together with its `birth` (`birth_of`), so that a recycled pid is never signalled or alive.
+
+    `child` is the Popen object if this process started it.
+    """
 
     def __init__(self, pid: int, birth: str, child: subprocess.Popen[bytes] | None = None) -> None:
         self.pid = pid
@@ -72,9 +78,11 @@ class Process:
         directory: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Process:
-        """Start `command` in a session of its own, so that the terminal's Ctrl-C reaches only this process.
+        """Start `command` in a session of its own, so that the terminal's Ctrl-C does not reach it; return at once.
 
-        The output of the command replaces the file `output`. Raises OSError if the command cannot be started.
+        Its standard output and standard error replace the content of the file `output`. `directory` is the working
+        directory and `environment` the whole environment; None: those of this process. Raises OSError if the command
+        cannot be started.
         """
         with output.open("wb") as sink:
             child = subprocess.Popen(
@@ -96,17 +104,20 @@ class Process:
 
     @property
     def condition(self) -> Condition:
-        """The state of the process now."""
+        """The condition of the process now; ENDED also if another process has its pid."""
         birth, condition = _look_up(self.pid)
         return condition if birth == self.birth else Condition.ENDED
 
     @property
     def exit_status(self) -> int | None:
-        """The exit status of subprocess.Popen; None while the process runs, and if it is not a child of ours."""
+        """The exit status as in subprocess.Popen (−N after signal N).
+
+        None while the process runs, and for a process that was not started by this object's `spawn`.
+        """
         return None if self._child is None else self._child.poll()
 
     def signal(self, number: signal.Signals) -> bool:
-        """Send the signal. Return False if the process does not run any more."""
+        """Send the signal and return True; return False, without sending it, if the process does not run any more."""
         try:
             descriptor = os.pidfd_open(self.pid)
         except OSError:
@@ -123,7 +134,7 @@ class Process:
         return True
 
     def wait(self, timeout_ms: int) -> bool:
-        """Return whether the process has ended within the time."""
+        """Wait until the process has ended, at most `timeout_ms`; return whether it has."""
         if self._child is not None:
             try:
                 self._child.wait(timeout_ms / 1000)
@@ -144,7 +155,7 @@ class Process:
             os.close(descriptor)
 
     def stop(self, timeout_ms: int) -> bool:
-        """Send SIGTERM, and kill the process if it has not ended in time. Return False if it was killed."""
+        """Send SIGTERM, and kill the process if it has not ended after `timeout_ms`. Return False if it was killed."""
         self.signal(signal.SIGTERM)
         if self.wait(timeout_ms):
             return True
