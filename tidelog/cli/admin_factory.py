@@ -25,7 +25,11 @@ _QUIET_MS = 2_000
 def open_admin(
     bootstrap_servers: str | None, timeout: float, *, shows_waiting: bool = True, client_id: str = "tidelog-cli"
 ) -> Iterator[Admin]:
-    """Open an admin client of the command's cluster. Its calls give up after `timeout` seconds."""
+    """Open an admin client of the command's cluster for the block. Its calls give up after `timeout` seconds.
+
+    bootstrap_servers   the option's value; None: found by `find_cluster`, which may raise LocalError
+    shows_waiting       whether a terminal shows how long a call has waited
+    """
     servers = find_cluster(bootstrap_servers)
 
     from tidelog.cli.command_admin import CommandAdmin
@@ -42,9 +46,10 @@ def open_admin(
 
 
 def describe_group_with_notice(admin: Admin, name: str, timeout: float) -> ConsumerGroupDescription:
-    """Return the group's description. If the coordinator does not answer at once, print the reason on standard error.
+    """Return the group's description; a group that does not exist has the state DEAD.
 
-    Raises TimeoutError after `timeout` seconds.
+    If the coordinator does not answer within two seconds, print the reason on standard error and wait further. Raises
+    TimeoutError after `timeout` seconds in all.
     """
     from tidelog.errors import TimeoutError
 
@@ -61,12 +66,15 @@ def describe_group_with_notice(admin: Admin, name: str, timeout: float) -> Consu
 
 
 def unknown_topic(name: str) -> click.ClickException:
-    """Return the error of a command that names a topic that does not exist."""
+    """Return, for the caller to raise, the error of a command that names a topic that does not exist."""
     return click.ClickException(f"no topic {name!r}: tidelog topic list shows all topics")
 
 
 def unknown_partition(topic: str, number: int, known: Collection[int]) -> click.ClickException:
-    """Return the error of a command that names a partition that the topic does not have."""
+    """Return, for the caller to raise, the error of a command that names a partition that the topic does not have.
+
+    `known` are the topic's partitions.
+    """
     from tidelog.client.metadata import no_such_partition
     from tidelog.model import TopicPartition
 
@@ -74,12 +82,15 @@ def unknown_partition(topic: str, number: int, known: Collection[int]) -> click.
 
 
 def unknown_group(name: str) -> click.ClickException:
-    """Return the error of a command that names a group that does not exist."""
+    """Return, for the caller to raise, the error of a command that names a group that does not exist."""
     return click.ClickException(f"no group {name!r}: tidelog group list shows all groups")
 
 
 def raise_if_unanswered(errors: Mapping[TopicPartition, TidelogError | None], asked: int) -> None:
-    """Raise ClickException if one of the `asked` partitions has an error. Callers print the other answers first."""
+    """Raise ClickException if a partition has an error; return if all are None. Callers print the answers before.
+
+    The message names the first error, and how many of the `asked` partitions have one.
+    """
     unanswered = [tp for tp, error in errors.items() if error is not None]
     if unanswered:
         tp = unanswered[0]

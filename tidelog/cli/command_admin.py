@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class CommandAdmin(Admin):
-    """An Admin that shows on a terminal how long a call has waited for the cluster."""
+    """An Admin that shows on a terminal how long the current call has waited, once it takes longer than a second."""
 
     def _wait(
         self,

@@ -11,7 +11,7 @@ import click
 
 
 class Command(click.Command):
-    """A command that refuses repeated options before it does anything else."""
+    """A command that raises UsageError for an option that is given twice and may not be, before it does anything."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         _refuse_repeated_options(self, ctx, args)
@@ -19,7 +19,7 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group of such commands, which also refuses repeated options of its own."""
+    """A group whose subcommands are `Command` by default, and which refuses repeated options of its own alike."""
 
     command_class = Command
     group_class = type

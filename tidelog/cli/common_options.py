@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds. NaN is refused, because click considers NaN part of every range."""
+    """The type of an option in seconds within a range. NaN is refused, because click considers it part of any range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         seconds = super().convert(value, param, ctx)
@@ -48,7 +48,7 @@ def bootstrap_option(function: F) -> F:
 
 
 def timeout_option(function: F) -> F:
-    """Add `--timeout` in seconds, which becomes the parameter `timeout` (float)."""
+    """Add `--timeout` in seconds (default 30), which becomes the parameter `timeout` (float)."""
     return click.option(
         "--timeout",
         type=Seconds(0.1, _LONGEST_TIMEOUT_S),
@@ -75,11 +75,17 @@ def json_option(function: F) -> F:
 
 
 def find_cluster(bootstrap_servers: str | None, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the bootstrap servers. LocalError, which says how to name them, if none are known."""
+    """Return `bootstrap_servers`, else those of `find_brokers`: by environment variable or of the last `tidelog up`.
+
+    Raises LocalError, which says how to name them, if none are known, or if that cluster is stopped.
+    """
     return bootstrap_servers or find_brokers("--bootstrap-servers HOST:PORT", environment).servers
 
 
 def find_data_dir(data_dir: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the data directory for a command about local processes: as named, else of the last `up`, else default."""
+    """Return the absolute data directory for a command about local processes; it may not exist.
+
+    That is `data_dir`, else the directory of the last `tidelog up`, else the default (`data_home`).
+    """
     home = data_home(environment)
     return (data_dir or last_up(home) or home).absolute()

@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def execute_option(function: F) -> F:
-    """Add `--execute/--dry-run`, which becomes the parameter `execute` (bool)."""
+    """Add `--execute/--dry-run`, which becomes the parameter `execute` (bool, False by default)."""
     text = "Make the changes; without this, only show them."
     return click.option("--execute/--dry-run", default=False, help=text)(function)
 
@@ -35,6 +35,6 @@ def note_dry_run() -> None:
 
 
 def refuse_losses(losses: Sequence[str]) -> None:
-    """Raise UsageError that lists the losses, if there are any. Each loss is a clause."""
+    """Raise UsageError, which lists the losses and names --yes, if there are any. Each loss is a clause."""
     if losses:
         raise click.UsageError(f"{'; '.join(losses)}: pass --yes to do it anyway", click.get_current_context())

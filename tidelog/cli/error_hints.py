@@ -6,7 +6,7 @@ from tidelog.errors import NoBrokersError, OffsetOutOfRangeError, TidelogError, 
 
 
 def next_step(error: TidelogError) -> str:
-    """Return a hint, to be appended to an error of the cluster; empty if the command itself was wrong."""
+    """Return a hint to append to the error's message, beginning with "; "; "" if there is no hint for this error."""
     if isinstance(error, NoBrokersError):
         return "; tidelog status shows whether the local cluster runs, tidelog up starts it"
     if isinstance(error, TimeoutError):

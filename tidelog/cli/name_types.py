@@ -26,7 +26,7 @@ _MOST_DIGITS = 9
 
 
 class _Topic(_Type):
-    """A valid name of a topic. Only the cluster knows whether the topic exists."""
+    """The type of a topic's name, which must be valid; whether the topic exists is not checked."""
 
     name = "topic"
 
@@ -40,7 +40,7 @@ class _Topic(_Type):
 
 
 class _Partition(_Type):
-    """A partition, written as TOPIC/PARTITION."""
+    """The type of a partition, written as TOPIC/PARTITION; whether the partition exists is not checked."""
 
     name = "topic/partition"
 
@@ -61,14 +61,14 @@ class _Partition(_Type):
 
 @dataclass(frozen=True, slots=True)
 class TopicChoice:
-    """A topic with all of its partitions (`numbers` is None) or some of them."""
+    """A topic with all of its partitions (`numbers` is None) or some of them, in ascending order."""
 
     topic: str
     numbers: tuple[int, ...] | None = None
 
 
 class _TopicChoice(_Type):
-    """TOPIC or TOPIC:0,1, as Kafka's tools write a topic and its partitions."""
+    """The type of a `TopicChoice`, written as TOPIC or TOPIC:0,1 as in Kafka's tools."""
 
     name = "topic"
 
@@ -84,7 +84,7 @@ class _TopicChoice(_Type):
 
 
 class _Group(_Type):
-    """A valid name of a consumer group. Only the cluster knows whether the group exists."""
+    """The type of a consumer group's name, which must not be empty; whether the group exists is not checked."""
 
     name = "group"
 
@@ -101,14 +101,14 @@ class _Group(_Type):
 
 
 class _ZooKeeperGroup(_Group):
-    """A group that has offsets in ZooKeeper."""
+    """The type of a group's name, which shells complete from the groups that have offsets in ZooKeeper."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return _complete(ctx, incomplete, lambda admin: admin.list_zookeeper_groups())
 
 
 class _BrokerId(click.IntRange):
-    """A valid id of a broker. Only the cluster knows whether the broker exists."""
+    """The type of a broker's id (0 to 2³¹−1); whether the broker exists is not checked."""
 
     name = "id"
 

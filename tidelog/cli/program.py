@@ -72,14 +72,20 @@ _SUMMARIES = {
 
 
 def _added_commands() -> dict[str, EntryPoint]:
-    """Return the commands that installed packages register in the entry-point group `tidelog.commands`, by name."""
+    """Return the commands that installed packages register in the entry-point group `tidelog.commands`, by name.
+
+    A name of this package's own commands is ignored.
+    """
     from importlib.metadata import entry_points
 
     return {each.name: each for each in entry_points(group=_ENTRY_POINTS) if each.name not in _COMMANDS}
 
 
 class _Commands(Group):
-    """The group of all commands. Listing the names and summaries of its own commands imports none of their modules."""
+    """The group of all commands, also of those that other packages register.
+
+    The names and summaries of this package's own commands are listed without an import of their modules.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_COMMANDS.keys() | _added_commands())
@@ -133,20 +139,23 @@ def tidelog() -> None:
 
 
 def main() -> None:
-    """Run the console script."""
+    """Run the command line of this process, and end the process with its exit status."""
     _open_standard_streams()
     _show_log_lines()
     sys.exit(run())
 
 
 def _show_log_lines() -> None:
-    """Print warnings that the clients log in the same form as all other lines on standard error."""
+    """Make warnings that the clients log appear as lines `tidelog: …` on standard error."""
     if logging.lastResort is not None:  # the handler of a program that has configured no logging
         logging.lastResort.setFormatter(logging.Formatter("tidelog: %(message)s"))
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run the command line and return its exit status."""
+    """Run the command line (None: of this process) and return its exit status, as in the table above.
+
+    Each error is printed as one line on standard error. With TIDELOG_DEBUG, an unexpected exception is raised.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("always", TidelogWarning)
         warnings.showwarning = _show_warning
@@ -193,7 +202,7 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Print a client's warning as a line of the command."""
+    """Print a TidelogWarning as a line of the command on standard error, and any other warning as usual."""
     if issubclass(category, TidelogWarning):
         click.echo(f"tidelog: {message}", err=True)
     else:
@@ -201,7 +210,10 @@ def _show_warning(
 
 
 def _open_standard_streams() -> None:
-    """Open a standard stream that the caller has closed (`>&-`), so that no socket gets its number and our output."""
+    """Open /dev/null for each standard stream that the caller has closed (`>&-`).
+
+    Otherwise a socket would get its number, and this process's output.
+    """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
@@ -219,7 +231,10 @@ def _fail(message: str, status: int) -> int:
 
 
 def _discard_output() -> None:
-    """Discard unwritten output, so that the interpreter does not write it again at exit and print a traceback."""
+    """Flush standard output; if that fails, discard the unwritten output by redirecting the stream to /dev/null.
+
+    Otherwise the interpreter would write the output again at exit and print a traceback.
+    """
     try:
         sys.stdout.flush()
     except (OSError, ValueError, AttributeError):

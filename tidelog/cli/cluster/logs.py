@@ -80,7 +80,7 @@ class _Writer:
 
 
 class _JsonWriter:
-    """Prints only whole lines, because the rest of a line may still be in the process of being written."""
+    """Prints each whole line as a JSON object; keeps the beginning of a line until the rest is written."""
 
     def __init__(self) -> None:
         self._rest: dict[str, bytes] = {}
@@ -92,7 +92,11 @@ class _JsonWriter:
 
 
 class Tail:
-    """Follows a file by its inode, so that Tail notices a rotation and reads the old file to its end first."""
+    """Reads the end of a file: `last` its last lines, then `more` the bytes that were added since the last call.
+
+    The file is followed by its inode. After a rotation, `more` reads the old file to its end and then the new one. A
+    file that does not exist counts as empty.
+    """
 
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
@@ -127,7 +131,7 @@ class Tail:
         return b"".join(parts)
 
     def _reopen(self) -> bool:
-        """Open the file at the path if it is not the open one. Return whether it was opened."""
+        """Open the file at the path if it is another one than the open file; return whether that was so."""
         try:
             inode = self.path.stat().st_ino
             if inode == self._inode:

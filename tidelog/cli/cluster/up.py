@@ -155,7 +155,11 @@ Next commands{"" if in_background else ", in another terminal"}:
 
 
 def _watch(cluster: LocalCluster) -> int | None:
-    """Report each broker that ends or is suspended, until no process of the cluster runs."""
+    """Print each broker that ends, runs again or is suspended; return when no process of the cluster runs any more.
+
+    Return the exit status: None if another command has stopped the cluster, 1 if all processes have ended by
+    themselves.
+    """
     gone: set[int] = set()
     suspended: dict[str, int] = {}
     while True:

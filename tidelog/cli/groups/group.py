@@ -148,7 +148,10 @@ def delete(
 
 
 def _delete_offsets(admin: Admin, name: str, topics: tuple[TopicChoice, ...]) -> TidelogError | None:
-    """Return the first error, if any. Committed offsets of deleted topics are deleted as well."""
+    """Delete the group's committed offsets of these topics; return the first error, or None if all are deleted.
+
+    Offsets of topics that do not exist any more are deleted as well. A topic without a committed offset is an error.
+    """
     committed = admin.list_consumer_group_offsets(name)
     chosen = [tp for tp in committed if any(_covers(each, tp) for each in topics)]
     try:

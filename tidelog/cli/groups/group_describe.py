@@ -82,7 +82,10 @@ def describe(
 
 @dataclass(frozen=True, slots=True)
 class _Rate:
-    """Records per second; None if an offset was unknown before or after."""
+    """The records per second by which the committed and the log end offset of a partition rose.
+
+    None if the offset was unknown before or after.
+    """
 
     committed: float | None
     written: float | None
@@ -245,7 +248,7 @@ def _member_as_json(member: MemberDescription, group: ConsumerGroupDescription) 
 
 
 def _why_without_partitions(member: MemberDescription, group: ConsumerGroupDescription) -> str:
-    """Return the reason for which a member has no partitions, as far as its coordinator knows."""
+    """Return why a member has no partitions as a clause for the column of notes, as far as its coordinator knows."""
     from tidelog.groups.descriptions import ConsumerGroupState
     from tidelog.protocol.group_messages import MemberStage
 

@@ -177,7 +177,10 @@ def _partitions(admin: Admin, topics: tuple[TopicChoice, ...]) -> list[TopicPart
 
 
 def _show(plan: Plan) -> None:
-    """Print a row for each partition, but one line for all empty partitions of a topic whose offset stays the same."""
+    """Print a row for each partition, sorted; a topic's empty partitions whose offset stays share one line below.
+
+    A single such partition has a row as the others.
+    """
     rows, lines = [], []
     for topic, resets in groupby(sorted(plan.items()), key=lambda each: each[0].topic):
         in_topic = list(resets)

@@ -167,5 +167,5 @@ def _partitions(consumer: Consumer, topic: str, only: tuple[int, ...]) -> list[T
 
 
 def _progress_wanted() -> bool | None:
-    """Return False if the records themselves go to the terminal, else None, so that Progress decides."""
+    """Return False if the records themselves go to a terminal; else None, so that Progress decides."""
     return False if os.isatty(sys.stdout.fileno()) else None

@@ -32,9 +32,9 @@ _ASSURE_EVERY_MS = 5_000
 class Reading(Protocol):
     """The partitions to read, and their ends; `ends` is None if the reading follows new records.
 
-    over      whether every record up to the ends is written
-    unread    the partitions that may have more records
-    written   notes that the records of a poll, up to the ends, have left this process
+    over      returns whether every record up to the ends is written; never if `ends` is None
+    unread    returns the partitions that may have more records
+    written   is called with the position after the records of each poll, once these have left this process
     """
 
     ends: Offsets | None
@@ -47,7 +47,10 @@ class Reading(Protocol):
 
 
 class SpanReading:
-    """Reads the partitions of a span from their start offsets, without a group."""
+    """Reads the partitions of a span from their start offsets, without a group.
+
+    The constructor assigns the partitions that have records to read, and each is unassigned when its end is reached.
+    """
 
     def __init__(self, consumer: Consumer, span: Span) -> None:
         self.ends = span.ends
@@ -80,10 +83,11 @@ def write_records(
     timeout_ms: int,
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> None:
-    """Write records until the reading is complete, or `count` records are written.
+    """Poll and write records until the reading is complete, or `count` (None: no limit) records are written.
 
-    Raises ClickException if no record arrives for `timeout_ms`, and BrokenPipeError if the reader of standard output
-    has closed it.
+    The records before an error or Ctrl-C are written, too. Raises ClickException if no record arrives for `timeout_ms`,
+    and BrokenPipeError if the reader of standard output has closed it. A reading without ends waits for records without
+    a limit, as long as the cluster answers.
     """
     clock = SystemClock()
     left = sys.maxsize if count is None else count

@@ -27,7 +27,7 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The first offset (inclusive) and the last (exclusive) of each partition; `ends` is None with --follow.
+    """The offsets to read in each partition: from its start to its end (exclusive); `ends` is None with --follow.
 
     notes   sentences about partitions that start elsewhere or end earlier than requested, or have no record to read
     """
@@ -38,14 +38,18 @@ class Span:
 
     @property
     def unread(self) -> Offsets:
-        """The partitions that have records to read, with their first offsets."""
+        """The partitions whose start is before their end, with their starts; all partitions if `ends` is None."""
         if self.ends is None:
             return self.starts
         return {tp: start for tp, start in self.starts.items() if start < self.ends[tp]}
 
 
 def refuse_reversed(start: Position, end: Position | None) -> None:
-    """Raise UsageError if the end comes before the start."""
+    """Raise UsageError if the end comes before the start, as far as the two positions alone show it.
+
+    Only offsets are compared with offsets, times with times, and `end` with `beginning`. An `end` of None (the current
+    end) is not compared.
+    """
     match start, end:
         case (int(first), int(last)) if last < first:
             raise click.UsageError(f"--until {last} comes before --from {first}: nothing lies between them")
@@ -67,8 +71,13 @@ def resolve_span(
     exact: bool,
     now_ms: int,
 ) -> Span:
-    """Return the span, from the offsets that the leaders report, and assign the partitions to the consumer.
+    """Return the span, from the offsets that the leaders report; assign the partitions to the consumer.
 
+    The ends are at most the current ends of the logs, and a partition without a record at or after a time starts at its
+    end.
+
+    start   the position at which to start (--from)
+    end     the position before which to stop (--until); None: the current end
     exact   whether each partition must have the start, because the user has named the partitions
 
     Raises ClickException if no partition has the offset, or if one that must have it does not.
@@ -101,7 +110,10 @@ def resolve_span(
 def resolve_ends(
     consumer: Consumer, partitions: list[TopicPartition], end: Position | None
 ) -> tuple[Offsets, tuple[str, ...]]:
-    """Return the ends of a span that begins at a group's committed offsets, and the notes about them."""
+    """Return the end offset of each partition, at most its current end, and the notes about the ends.
+
+    For a reading that begins at a group's committed offsets. None as `end` means the current end.
+    """
     begins, present_ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
     ends = _resolve(consumer, partitions, End() if end is None else end, begins, present_ends)
     return {tp: min(ends[tp], present_ends[tp]) for tp in partitions}, tuple(_end_notes(end, present_ends))
@@ -113,7 +125,10 @@ def _end_notes(end: Position | None, present_ends: Offsets) -> Iterator[str]:
 
 
 def _refuse_missing_offset(start: int, begins: Offsets, present_ends: Offsets, *, each_must_have_it: bool) -> None:
-    """Raise ClickException if a partition has deleted the offset, or if all (or one that must have it) end before."""
+    """Raise ClickException if the offset is missing: deleted in a partition, or past the end of too many.
+
+    Too many are all partitions, or one if each must have the offset.
+    """
     topic = next(iter(begins)).topic
     beyond = [tp for tp in begins if start > present_ends[tp]]
     next_step = f"{_NEXT_STEP}{_if_a_time_was_meant(start)}"
@@ -141,7 +156,7 @@ _NEXT_STEP = "; --from beginning reads all records, --from end --follow waits fo
 
 
 def _offset_notes(start: int, present_ends: Offsets) -> Iterator[str]:
-    """Yield a note about the partitions that end before the offset."""
+    """Yield one note about all partitions that end before the offset; nothing if there are none."""
     if beyond := [tp for tp in present_ends if start > present_ends[tp]]:
         which = partitions_text([tp.partition for tp in beyond], len(present_ends))
         farthest = max(present_ends[tp] for tp in beyond)
@@ -191,7 +206,7 @@ def _in_detail(point: StartingPoint, target_ms: int) -> str:
 
 
 def _why_nothing(span: Span, start: Position, end: Position | None, begins: Offsets, present_ends: Offsets) -> str:
-    """Return why there is nothing to read in a span without records."""
+    """Return the note that says why a span without records has nothing to read, as a sentence for the user."""
     partitions = list(span.starts)
     topic = partitions[0].topic
     if all(begins[tp] == present_ends[tp] for tp in partitions):

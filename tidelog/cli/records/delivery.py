@@ -23,7 +23,7 @@ _LARGER = " (tidelog topic create --config max.message.bytes=BYTES makes a topic
 
 
 class InputLine(NamedTuple):
-    """A line of the input. Lines are counted from 1."""
+    """The place of a line of the input: the file's name for users, and the line's number, counted from 1."""
 
     file: str
     line: int
@@ -37,14 +37,14 @@ class InputLine(NamedTuple):
 
 
 class UndeliveredLine(Exception):
-    """Raised with the place and the reason, if a line cannot be read or sent, or if its record fails."""
+    """A line could not be read or sent, or its record failed; the text has the place and the reason."""
 
     def __init__(self, place: InputLine, reason: str) -> None:
         super().__init__(f"{place}: {reason}")
 
 
 class _Sent(NamedTuple):
-    """Records of one batch that were sent, with the line number and the size of each."""
+    """Records of one partition that were sent together, with the line number and the size (key and value) of each."""
 
     run: RecordRun
     file: str
@@ -53,8 +53,9 @@ class _Sent(NamedTuple):
 
 
 class Delivery:
-    """Sends lines in order and stops at the first that cannot be delivered.
+    """Sends lines in order to a topic, and raises UndeliveredLine for the first that cannot be delivered.
 
+    partition   the partition of all records; None: by key, or as the record says
     summary   counts and offsets of the records that were acknowledged so far
     """
 
@@ -68,9 +69,10 @@ class Delivery:
         self._first_failure: UndeliveredLine | None = None
 
     def send_values(self, place: InputLine, values: Sequence[bytes]) -> None:
-        """Buffer the lines from `place` on, each as the value of a record.
+        """Pass the lines, of which the first is at `place`, to the producer, each as the value of a record.
 
-        Raises UndeliveredLine for the first line that fails.
+        The call does not wait for acknowledgements. Raises UndeliveredLine for the first line that cannot be sent, or
+        whose record is known to have failed, including lines of earlier calls.
         """
         start = 0
         while start < len(values):
@@ -87,9 +89,10 @@ class Delivery:
         self._settle()
 
     def send_parsed(self, place: InputLine, lines: Sequence[bytes], parse: Callable[[bytes], OutgoingRecord]) -> None:
-        """Buffer the records that the lines from `place` on describe.
+        """Pass the records that `parse` makes of the lines, of which the first is at `place`, to the producer.
 
-        Raises UndeliveredLine for the first line that fails.
+        The call does not wait for acknowledgements. Raises UndeliveredLine as `send_values` does, and for a line that
+        `parse` rejects with ValueError.
         """
         send, topic = self._producer.send, self._topic
         last: dict[int, _Sent] = {}  # by partition
@@ -111,12 +114,16 @@ class Delivery:
         self._settle()
 
     def finish(self) -> None:
-        """Wait for every outcome. Raise UndeliveredLine for the first record that failed."""
+        """Wait until every record is acknowledged or has failed. Raise UndeliveredLine for the first that failed."""
         self._producer.flush()
         self._settle()
 
     def explain(self, error: BaseException) -> BaseException:
-        """Wait for the records in flight, and return the error with the number of acknowledged records added."""
+        """Wait for the records in flight, and return the exception to raise instead of `error`.
+
+        Its text adds how many of the sent records are acknowledged. For a KeyboardInterrupt it is another
+        KeyboardInterrupt, and the call waits at most two seconds; else it is a ClickException.
+        """
         if isinstance(error, KeyboardInterrupt):
             self._producer.close(_INTERRUPTED_CLOSE_S)
         else:
@@ -133,7 +140,10 @@ class Delivery:
         return click.ClickException(f"{str(error) or type(error).__name__}{hint}; {tally}")
 
     def _settle(self) -> None:
-        """Note the known outcomes in the order of the input. Raise UndeliveredLine for the first record that failed."""
+        """Add the outcomes that are known to the summary, up to the first record whose outcome is not.
+
+        Raises UndeliveredLine for the first record that failed.
+        """
         while self._under_way and self._under_way[0].run.done():
             self._note_outcome(self._under_way.popleft())
         if self._first_failure is not None:

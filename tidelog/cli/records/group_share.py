@@ -22,7 +22,10 @@ SESSION_TIMEOUT_MS = 10_000
 
 
 def offset_reset_of(start: Position) -> str:
-    """Return the `auto_offset_reset` for `--from`. Raise UsageError for an offset, which differs by partition."""
+    """Return the setting `auto_offset_reset` for `--from`: earliest, latest, or "@" and a time in ms.
+
+    Raises UsageError for an offset, because each partition has its own offsets.
+    """
     match start:
         case Beginning():
             return "earliest"
@@ -38,10 +41,11 @@ def offset_reset_of(start: Position) -> str:
 
 
 class GroupReading(ConsumerRebalanceListener):
-    """Reads the partitions that the group assigns to this member, up to `ends`.
+    """Reads the partitions that the group assigns to this member, up to `ends` (None: without an end).
 
-    Offsets are committed after the records have left this process. If the process dies in between, the next member
-    writes these records again. As a context manager, GroupReading commits the offsets of all written records on Ctrl-C.
+    The constructor subscribes the consumer. Offsets are committed after the records have left this process. If the
+    process dies in between, the next member writes these records again. As a context manager, GroupReading commits the
+    offsets of all written records at the end of the block, also on Ctrl-C, but not after other errors.
     """
 
     def __init__(self, consumer: Consumer, topic: str, ends: Offsets | None) -> None:
@@ -59,7 +63,10 @@ class GroupReading(ConsumerRebalanceListener):
             self._commit()
 
     def over(self) -> bool:
-        """Whether this member has joined, and its position is at the end of each assigned partition."""
+        """Return whether this member has joined, and its position is at the end of each assigned partition.
+
+        Always False without `ends`.
+        """
         return self.ends is not None and self._joined and not self.unread()
 
     def unread(self) -> Sequence[TopicPartition]:

@@ -18,13 +18,13 @@ class RecordWriter:
         self._progress = progress
 
     def write(self, rows: Rows) -> None:
-        """Write a line for each record."""
+        """Write a line for each record into the stream's buffer, and advance the progress."""
         lines = _json_lines(rows) if self._json else format_plain(rows.columns.values)
         self._stream.write(lines)
         self._progress.advance(rows.record_count, len(lines))
 
     def flush(self) -> None:
-        """Pass the written lines to the operating system. Raise OSError if the reader does not take them."""
+        """Pass the written lines to the operating system; OSError if that fails, for example at a closed pipe."""
         self._stream.flush()
 
 

@@ -125,7 +125,7 @@ def produce(
 
 
 def _parser(form: str, key_separator: str | None) -> Callable[[bytes], OutgoingRecord] | None:
-    """Return the function that makes a record of a line; None if each line is a record's value."""
+    """Return the function that makes a record of a line, and raises ValueError; None if each line is a value."""
     if form == "json":
         return parse_json
     if key_separator is None:
@@ -145,7 +145,10 @@ def _require_topic(producer: Producer, topic: str, partition: int | None) -> Non
 
 
 def _read(files: tuple[BinaryIO, ...], most_bytes: int) -> Iterator[tuple[InputLine, list[bytes]]]:
-    """Yield the lines of each read, with the place of the first. Raise UndeliveredLine if a line cannot be read."""
+    """Yield the lines of each read, with the place of the first line; no files means standard input.
+
+    Raises UndeliveredLine if a line cannot be read, or is longer than `most_bytes`.
+    """
     for file in files or (_standard_input(),):
         place = InputLine(_name(file), 1)
         try:
@@ -170,6 +173,9 @@ def _name(file: BinaryIO) -> str:
 
 
 def _progress_wanted(files: tuple[BinaryIO, ...]) -> bool | None:
-    """Return False if the user types the lines, because the progress would be written between them. Else None."""
+    """Return False if the user types the lines on a terminal, because the progress would be written between them.
+
+    Return None otherwise, so that Progress decides.
+    """
     typed = not files and sys.stdin is not None and sys.stdin.isatty()
     return False if typed else None

@@ -16,7 +16,7 @@ _MOST_PARTITIONS_NAMED = 8
 
 @dataclass(slots=True)
 class PartitionSummary:
-    """The records that one partition stored.
+    """The acknowledged records of one partition; with acks=0, the sent ones.
 
     size_bytes     the bytes of keys and values
     first_offset   the offset of the first record; None if no broker returned an offset (acks=0)
@@ -29,7 +29,7 @@ class PartitionSummary:
     last_offset: int | None = None
 
     def add(self, part: RunPart, size_bytes: int) -> None:
-        """Add records that were stored at consecutive offsets."""
+        """Add acknowledged records at consecutive offsets, whose keys and values have `size_bytes` bytes."""
         self.records += part.record_count
         self.size_bytes += size_bytes
         if part.base_offset >= 0:
@@ -38,14 +38,14 @@ class PartitionSummary:
             self.last_offset = part.base_offset + part.record_count - 1
 
     def offsets_text(self) -> str:
-        """Return the offsets as text; empty if no broker returned one."""
+        """Return the offsets as text, such as `offsets 3 to 9`; "" if no broker returned one."""
         if self.first_offset == self.last_offset:
             return "" if self.first_offset is None else f"offset {self.first_offset}"
         return f"offsets {self.first_offset} to {self.last_offset}"
 
 
 class ProduceSummary:
-    """The records that the partitions of a topic stored."""
+    """The acknowledged records of a topic's partitions; with acks=0, the sent ones."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -62,7 +62,10 @@ class ProduceSummary:
         return sum(each.size_bytes for each in self._partitions.values())
 
     def add(self, partition: int, part: RunPart, size_bytes: int) -> None:
-        """Add records that the partition stored at consecutive offsets."""
+        """Add acknowledged records of one partition at consecutive offsets.
+
+        `size_bytes` are the bytes of their keys and values.
+        """
         self._partitions.setdefault(partition, PartitionSummary()).add(part, size_bytes)
 
     def as_text(self, *, acknowledged: bool = True) -> str:
@@ -75,7 +78,10 @@ class ProduceSummary:
         return f"{verb} {amount} to {where}{self.offsets_text()}"
 
     def offsets_text(self) -> str:
-        """Return the offsets in each partition, for the end of a sentence; empty if none is known."""
+        """Return the offsets in each partition, beginning with ": ", for the end of a sentence; "" if none is known.
+
+        At most eight partitions are named.
+        """
         named = [
             f"{self._topic}/{number} {text}"
             for number, each in sorted(self._partitions.items())
@@ -84,7 +90,7 @@ class ProduceSummary:
         return f": {first_of(named, _MOST_PARTITIONS_NAMED)}" if named else ""
 
     def as_json(self) -> dict[str, object]:
-        """Return the summary as a JSON object."""
+        """Return the summary as a JSON object: totals, and a list of the partitions with records."""
         return {
             "topic": self._topic,
             "records": self.records,

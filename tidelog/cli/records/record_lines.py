@@ -31,13 +31,13 @@ _READ_BYTES = 1 << 17
 
 
 class LineSource(Protocol):
-    """A binary file that can return the available bytes without waiting for more."""
+    """A binary file whose `read1` returns the available bytes without waiting for more; b"" at the end."""
 
     def read1(self, size: int, /) -> bytes: ...
 
 
 class OutgoingRecord(NamedTuple):
-    """The record that one input line describes."""
+    """The record that one input line describes; None stands for a field that the line does not have."""
 
     value: bytes | None
     key: bytes | None = None
@@ -78,7 +78,10 @@ def _refuse_long(lines: list[bytes], begun: list[bytes], begun_bytes: int, most_
 
 
 def parse_plain(line: bytes, key_separator: bytes | None) -> OutgoingRecord:
-    """Return the line as value, or split at the first separator. Raise ValueError if the line has no separator."""
+    """Return a record with the line as value; with a separator, the part before its first occurrence is the key.
+
+    Raises ValueError if the line does not have the separator.
+    """
     if key_separator is None:
         return OutgoingRecord(line)
     key, found, value = line.partition(key_separator)
@@ -127,7 +130,7 @@ def format_json(
     value: bytes | None,
     headers: tuple[Header, ...] | list[Header],
 ) -> bytes:
-    """Return one JSON line, from which `parse_json` makes the same record."""
+    """Return one JSON line with its newline, from which `parse_json` makes a record with the same content."""
     fields = {
         "topic": topic,
         "partition": partition,

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 class Rows(NamedTuple):
-    """At least one record of a batch, by columns, in the order of the offsets.
+    """Records of one batch, at least one, by columns, in the order of the offsets.
 
+    leader_epoch     the leader epoch of the batch; −1: not known
     timestamp_type   0 if the producer set the timestamps (CreateTime), 1 if the broker did (LogAppendTime)
     """
 
@@ -39,7 +40,7 @@ class Rows(NamedTuple):
         )
 
     def between(self, low: int, high: int) -> Rows:
-        """Return the rows from index `low` up to `high`."""
+        """Return the rows from index `low` up to but not including `high`."""
         if low == 0 and high >= self.record_count:
             return self
         offsets, timestamps, keys, values, headers = self.columns
@@ -50,9 +51,10 @@ class Rows(NamedTuple):
 
 
 def read_rows(tp: TopicPartition, fetched: FetchedBatches, end: int, max_decompressed_bytes: int) -> Iterator[Rows]:
-    """Yield the records from the fetch's offset up to the offset `end`, without transaction markers.
+    """Yield the records of each batch from the fetch's offset up to the offset `end` (exclusive).
 
-    Raises CorruptMessageError or MessageTooLargeError, which name the partition and the offsets of the batch.
+    Batches without such records, and transaction markers, are left out. Raises CorruptMessageError or
+    MessageTooLargeError, which name the partition and the offsets of the batch.
     """
     for position, header in iter_headers(fetched.records):
         if header.base_offset >= end:

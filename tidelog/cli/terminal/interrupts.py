@@ -10,10 +10,11 @@ from types import FrameType
 
 @contextmanager
 def interrupted_by(*numbers: signal.Signals) -> Iterator[None]:
-    """Raise KeyboardInterrupt for the first of the signals. SIGHUP stays ignored if it is ignored, as under nohup.
+    """Raise KeyboardInterrupt in the block at the first of the signals; afterwards restore their handlers.
 
-    After the first signal, all of them are ignored until the process ends. Cleaning up has its own deadline, and a
-    program such as `timeout` may send its signal a second time at any moment.
+    SIGHUP stays ignored if it is ignored, as under nohup. After the first signal, all of them are ignored until the
+    process ends. Cleaning up has its own deadline, and a program such as `timeout` may send its signal a second time at
+    any moment.
     """
     came = False
 

@@ -14,7 +14,11 @@ _EVERY_MS = 200
 
 
 class Progress:
-    """Counts records and bytes, and shows them in a line that is erased at the end."""
+    """Counts records and bytes, and shows them and their rates in a line that is erased at the end of the block.
+
+    shown   None: only if standard error is a terminal
+    verb    what happened to the records, such as "read"
+    """
 
     def __init__(self, verb: str, *, shown: bool | None = None, clock: Clock | None = None) -> None:
         self.records = 0
@@ -53,7 +57,7 @@ class Progress:
 
 
 def terminal_width() -> int:
-    """Return the terminal's number of columns; sys.maxsize if it is unknown."""
+    """Return the number of columns of standard error's terminal; sys.maxsize if it is unknown or no terminal."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or sys.maxsize
     except (OSError, ValueError):
@@ -61,5 +65,5 @@ def terminal_width() -> int:
 
 
 def is_terminal() -> bool:
-    """Return whether a line on standard error can be overwritten."""
+    """Return whether standard error is a terminal, so that a line there can be overwritten."""
     return sys.stderr is not None and sys.stderr.isatty()

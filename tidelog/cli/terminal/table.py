@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 
 class Quantity(str):
-    """A number with its unit as one word, which a table aligns to the right. See `tidelog.quantities`."""
+    """A number with its unit, as a text without spaces (`12MiB`), which a table aligns to the right."""
 
     __slots__ = ()
 
@@ -15,7 +15,11 @@ class Quantity(str):
 
 
 def format_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    """Yield the lines. A column of numbers, quantities and None is aligned to the right; None is shown as `-`."""
+    """Yield the lines of the table, of which the first has the headings in upper case.
+
+    None is shown as `-`. A column that has only integers, quantities and None is aligned to the right. Unprintable
+    characters in cells are escaped.
+    """
     cells = [["-" if cell is None else _shown(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     right = [all(isinstance(cell, int | Quantity | None) for cell in column) for column in zip(*rows, strict=True)]

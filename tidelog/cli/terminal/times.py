@@ -26,7 +26,7 @@ TIME_HELP = TIME_FORMS
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The first record in the log."""
+    """The position of the first record in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """The first record with this timestamp (ms) or a later one."""
+    """The position of the first record with this timestamp (ms) or a later one."""
 
     timestamp_ms: int
 
@@ -45,7 +45,11 @@ Position = Beginning | End | At | int  # an int is an offset
 
 
 def parse_position(text: str, now_ms: int, zone: tzinfo | None = None) -> Position:
-    """Return the position for `beginning`, `end`, an offset, or a time. Raise ValueError with a one-line reason."""
+    """Return the position for `beginning`, `end`, an offset, or a time.
+
+    A number of at least SMALLEST_BARE_TIME_MS is a time, as is any text after `@`. Raises ValueError with a one-line
+    reason for another text. `now_ms` and `zone` are for relative times and for times that name no zone (None: refused).
+    """
     if text in ("beginning", "earliest"):
         return Beginning()
     if text in ("end", "latest"):
@@ -69,7 +73,7 @@ def timezone_option(function: F) -> F:
 
 
 def time_or_usage_error(text: str, option: str, zone: tzinfo | None) -> int:
-    """Return the time (ms) that an option names. Raise BadParameter if the text is no time.
+    """Return the time (ms since 1970) that the text of an option names. Raise BadParameter if the text is no time.
 
     Prints a line on standard error if the time is in the future, because few records have such a timestamp.
     """
@@ -90,7 +94,7 @@ def future_text(timestamp_ms: int, now_ms: int) -> str:
 
 
 def position_or_usage_error(text: str, option: str, zone: tzinfo | None) -> Position:
-    """Return the position that an option names. Raise BadParameter if the text is no position."""
+    """Return the position that the text of an option names (`parse_position`); BadParameter if it names none."""
     try:
         return parse_position(text, SystemClock().now_ms(), zone)
     except ValueError as error:

@@ -23,7 +23,8 @@ _QUIET_S = 2.0
 class Waiting:
     """Shows `action` and the elapsed time in a line on a terminal while the block runs, and erases the line at the end.
 
-    A wait shorter than `every_s` shows no line. The block itself must not write to the terminal.
+    Nothing is shown if standard error is no terminal, or if the block ends within `every_s` seconds. The block itself
+    must not write to the terminal.
     """
 
     def __init__(self, action: str = "waiting for the cluster", *, every_s: float = EVERY_S) -> None:
@@ -58,7 +59,10 @@ class Waiting:
 
 @contextmanager
 def print_if_slow(action: str, timeout: float) -> Iterator[None]:
-    """Print on standard error that the command waits for `action`, if the block takes longer than two seconds."""
+    """Print one line on standard error if the block takes longer than two seconds: that the command waits for `action`.
+
+    `timeout` (seconds) is only named in the line, as the longest time.
+    """
     erase = "\r\x1b[K" if is_terminal() else ""  # the line of `Waiting`
     line = f"{erase}waiting for {action}, up to {format_duration(timeout * 1000)} in all"
     timer = Timer(_QUIET_S, click.echo, (line,), {"err": True})

@@ -60,7 +60,7 @@ def describe(
 
 
 def _name(name: str, of_broker: bool) -> str:
-    """Return the name as users write it: a broker's file has `_` instead of `.`."""
+    """Return the setting's name as users write it: a broker's settings have `_` instead of `.`, as in its file."""
     return name.replace(".", "_") if of_broker else name
 
 

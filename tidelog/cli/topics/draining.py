@@ -11,7 +11,7 @@ from tidelog.quantities import count_of, plural
 def drain(
     assignment: Mapping[int, Sequence[int]], leaving: Collection[int], alive: Collection[int]
 ) -> dict[int, tuple[int, ...]]:
-    """Return the new replicas of each partition that has a replica on a leaving broker.
+    """Return, by partition, the new replicas of each partition that has a replica on a leaving broker.
 
     `assignment` has the replicas of each partition of a topic. A replica of a leaving broker moves to the live broker
     with the fewest replicas of the topic, and among equals to the lowest id. The replica keeps its position in the

@@ -24,10 +24,10 @@ _FOR_EVER = sys.maxsize
 def losses(
     before: Mapping[str, str], after: Mapping[str, str], held: Sequence[PartitionTimes], now_ms: int
 ) -> list[str]:
-    """Return a clause for each loss.
+    """Return a clause for each loss that the change of settings may cause; empty if there is none.
 
-    `before` and `after` are the effective settings, and `held` describes the records in the partitions. A value that
-    is not a number causes no loss, because the broker refuses the value.
+    `before` and `after` are the topic's effective settings, and `held` describes the records in its partitions; one
+    that did not answer counts as affected. A value that is not a number causes no loss, because the broker refuses it.
     """
     return [
         *_promises(before, after),
@@ -78,14 +78,14 @@ def _compacted(before: Mapping[str, str], after: Mapping[str, str], held: Sequen
 
 
 def _may_begin_before(each: PartitionTimes, cutoff_ms: int) -> bool:
-    """Return whether the partition may hold a record older than the cutoff. A partition that did not answer may."""
+    """Return whether the partition may hold a record older than the cutoff; True if its oldest record is unknown."""
     if each.records == 0:
         return False
     return each.oldest is None or each.oldest.timestamp < cutoff_ms
 
 
 def _limit(settings: Mapping[str, str], name: str) -> int:
-    """Return the limit of retention: infinite at −1, and if the cleanup policy does not delete."""
+    """Return the limit of retention (ms or bytes); _FOR_EVER at −1, and if the cleanup policy does not delete."""
     number = _number(settings, name)
     return _FOR_EVER if number is None or number < 0 or "delete" not in _policies(settings) else number
 

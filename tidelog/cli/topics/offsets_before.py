@@ -21,14 +21,20 @@ _ENDS = {"latest": LATEST_TIMESTAMP, "earliest": EARLIEST_TIMESTAMP}
 
 
 def target_of(before: str, zone: tzinfo | None) -> int:
-    """Return the time (ms), or the code of `latest` or `earliest`. Raise BadParameter if the text is no time."""
+    """Return the time (ms) that --before names, or −1 for `latest`, −2 for `earliest`.
+
+    BadParameter for another text.
+    """
     return _ENDS[before] if before in _ENDS else time_or_usage_error(before, "--before", zone)
 
 
 def show_offsets_before(
     consumer: Consumer, topic: str, partitions: Sequence[TopicPartition], target: int, most: int, *, as_json: bool
 ) -> None:
-    """Print a line for each partition."""
+    """Look up and print, for each partition, at most `most` first offsets of segments last written by `target`.
+
+    `target` is a result of `target_of`. The offsets are in descending order; with `as_json`, print one JSON object.
+    """
     with Waiting():
         offsets = consumer.offsets_before(dict.fromkeys(partitions, target), most)
     if as_json:

@@ -14,7 +14,10 @@ SUMMED_UP_FROM = 2
 
 
 def partitions_text(numbers: Sequence[int], total: int) -> str:
-    """Return these of a topic's `total` partitions as text: partition 3, all 6 partitions, 2 of 6 partitions (0, 4)."""
+    """Return these of a topic's `total` partitions as text: partition 3, all 6 partitions, 2 of 6 partitions (0, 4).
+
+    At most eight numbers are named.
+    """
     if len(numbers) == total > 1:
         return f"all {count_of(total, 'partition')}"
     if len(numbers) == 1:
@@ -26,7 +29,11 @@ def partitions_text(numbers: Sequence[int], total: int) -> str:
 def format_partitions(
     headings: Sequence[str], rows: Mapping[int, Sequence[object]], empty: Collection[int]
 ) -> Iterator[str]:
-    """Yield a table with a row for each partition of a topic, and one line for the empty ones if they are several."""
+    """Yield the lines of a table with a row for each partition of a topic; empty partitions share one line below.
+
+    `rows` has the cells by partition number, and `empty` the numbers of the empty partitions. A single empty partition
+    has a row as the others. If all rows are left out, there is no table.
+    """
     left_out = set(empty) if len(empty) >= SUMMED_UP_FROM else set()
     shown = [row for number, row in rows.items() if number not in left_out]
     if shown:
@@ -36,5 +43,5 @@ def format_partitions(
 
 
 def empty_text(numbers: Sequence[int], total: int) -> str:
-    """Return the sentence that these partitions are empty."""
+    """Return the clause that these of a topic's `total` partitions are empty, without a full stop."""
     return f"{partitions_text(numbers, total)} {'is' if len(numbers) == 1 else 'are'} empty"

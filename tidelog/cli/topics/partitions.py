@@ -69,7 +69,10 @@ def elect(
 
 
 def describe_partitions(admin: Admin, name: str) -> tuple[PartitionDescription, ...]:
-    """Return the topic's partitions. ClickException if there is no such topic."""
+    """Return the descriptions of the topic's partitions, as the cluster knows them now.
+
+    Raises ClickException if there is no such topic.
+    """
     try:
         return admin.describe_topics([name])[0].partitions
     except UnknownTopicOrPartitionError:

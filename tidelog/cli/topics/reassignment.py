@@ -119,7 +119,10 @@ def _require_brokers(live: Collection[int], wanted: Mapping[int, Sequence[int]])
 def _drained(
     admin: Admin, assignment: Mapping[int, Sequence[int]], drained: Collection[int]
 ) -> Mapping[int, Sequence[int]]:
-    """Return the new replicas of partitions on drained brokers. Raise ClickException if no brokers can take them."""
+    """Return, by partition, the new replicas of the partitions that have replicas on drained brokers.
+
+    Raises ClickException if too few other brokers are alive, or if a drained broker is unknown.
+    """
     try:
         return drain(assignment, drained, admin.describe_cluster().brokers)
     except ValueError as error:
@@ -135,13 +138,16 @@ def _show(name: str, started: Sequence[StartedChange], progress: Mapping[int, Pr
 
 
 def target_replicas(described: PartitionDescription, moving: PartitionReassignment | None) -> tuple[int, ...]:
-    """Return the replicas that the partition has after its reassignment, or now if there is none."""
+    """Return the replicas that the partition will have after its reassignment; its current ones if there is none."""
     removing = moving.removing_replicas if moving else ()
     return tuple(replica for replica in described.replicas if replica not in removing)
 
 
 def lost_replicas(name: str, before: Mapping[int, Sequence[int]], wanted: Mapping[int, Sequence[int]]) -> list[str]:
-    """Return a clause for each group of partitions whose number of replicas would fall alike."""
+    """Return a clause for each group of partitions whose number of replicas would fall alike; empty if none falls.
+
+    `before` has the current and `wanted` the new replicas by partition.
+    """
     fewer: dict[tuple[int, int], list[int]] = {}
     for number, replicas in sorted(wanted.items()):
         if len(replicas) < len(before[number]):
@@ -173,7 +179,11 @@ def _move(text: str) -> tuple[int, tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class StartedChange:
-    """A change that this command has started for one partition; `replicas` is None if it cancels a reassignment."""
+    """A change that this command has started for one partition.
+
+    before     the replicas before the change, or at the end of a reassignment that was in progress
+    replicas   the new replicas; None if the change cancels a reassignment
+    """
 
     partition: int
     before: Sequence[int]
@@ -186,7 +196,7 @@ class StartedChange:
         return "in progress" if self.partition in progress else "done"
 
     def sentence(self, progress: Mapping[int, Progress]) -> str:
-        """Return the change as text."""
+        """Return the change as a clause; `progress` has the reassignments in progress by partition."""
         if self.replicas is None:
             return "its reassignment is cancelled"
         if tuple(self.replicas) == tuple(self.before):
@@ -194,7 +204,7 @@ class StartedChange:
         return f"replicas {_ids(self.before)} → {_ids(self.replicas)}, {self.state(progress)}"
 
     def as_json(self, progress: Mapping[int, Progress]) -> dict[str, object]:
-        """Return the change as a JSON object."""
+        """Return the change as a JSON object; `new_replicas` is null if the change cancels a reassignment."""
         return {
             "partition": self.partition,
             "old_replicas": list(self.before),
@@ -205,7 +215,10 @@ class StartedChange:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The reassignment of one partition; `lag` is the number of records that each new replica still has to copy."""
+    """The reassignment in progress of one partition.
+
+    lag   the number of records that each new replica still has to copy; None: not known
+    """
 
     HEADINGS = ("partition", "isr", "adding", "removing", "still to copy")
 

@@ -74,7 +74,7 @@ def delete_records(
 
 
 def _require_deletable(admin: Admin, name: str) -> None:
-    """Raise ClickException if the brokers would refuse to delete records of the topic."""
+    """Raise ClickException if the topic is only compacted, because brokers refuse to delete its records."""
     from tidelog.client.admin.config_requests import ConfigResource
 
     resource = ConfigResource.topic(name)
@@ -88,7 +88,10 @@ def _require_deletable(admin: Admin, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """A deletion of the records of one partition from `old_start` (inclusive) to `new_start` (exclusive)."""
+    """The deletion of the records of one partition from `old_start` up to but not including `new_start`.
+
+    `old_start` is the partition's log start offset before, `new_start` that afterwards.
+    """
 
     PLANNED = ("partition", "begins at", "will begin at", "records to delete")
     DONE = ("partition", "began at", "begins at", "records deleted")
@@ -99,9 +102,10 @@ class Deletion:
 
     @classmethod
     def of(cls, topic: str, described: PartitionDescription, before: int) -> Deletion:
-        """Return the plan for one partition.
+        """Return the planned deletion of the records below the offset `before`; −1 means the high watermark.
 
-        Raises ClickException if the leader does not answer, or if `before` is past the end.
+        An offset below the log start deletes nothing. Raises ClickException if the leader does not answer, or if
+        `before` is past the end.
         """
         start, end = described.log_start_offset, described.high_watermark
         where = f"{topic}/{described.partition}"
@@ -115,7 +119,7 @@ class Deletion:
 
     @property
     def records(self) -> int:
-        """The number of offsets that are deleted."""
+        """The number of offsets that are deleted; some of them may have no record."""
         return max(0, self.new_start - self.old_start)
 
     def as_row(self) -> tuple[int, ...]:

@@ -94,7 +94,10 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def settings_of(configs: tuple[str, ...]) -> dict[str, str]:
-    """Return each setting's value. Raise UsageError if a setting is named twice."""
+    """Return each setting's value from texts KEY=VALUE.
+
+    Raises BadParameter for another form, and UsageError if a setting is named twice.
+    """
     settings: dict[str, str] = {}
     for key, value in map(_setting, configs):
         if key in settings:
@@ -104,7 +107,10 @@ def settings_of(configs: tuple[str, ...]) -> dict[str, str]:
 
 
 def _changes(configs: tuple[str, ...], deleted: tuple[str, ...]) -> dict[str, str | None]:
-    """Return each setting's new value; None means that the setting is deleted."""
+    """Return each setting's new value; None means that the setting is deleted.
+
+    Raises UsageError if one is named twice.
+    """
     changes: dict[str, str | None] = {}
     for key, value in [*settings_of(configs).items(), *((key.strip(), None) for key in deleted)]:
         if key in changes:
@@ -114,7 +120,10 @@ def _changes(configs: tuple[str, ...], deleted: tuple[str, ...]) -> dict[str, st
 
 
 def _losses(admin: Admin, name: str, changes: Mapping[str, str | None]) -> list[str]:
-    """Return a clause for each loss by the changes. The cluster is queried only if a change may cause a loss."""
+    """Return a clause for each loss that the changes of the topic's settings may cause; empty if there is none.
+
+    The cluster is queried only if a change may cause a loss.
+    """
     from tidelog.client.admin.config_requests import ConfigResource
 
     if MAY_LOSE.isdisjoint(changes):
@@ -128,7 +137,10 @@ def _losses(admin: Admin, name: str, changes: Mapping[str, str | None]) -> list[
 
 
 def _value_after(entry: ConfigEntry, changes: Mapping[str, str | None]) -> str | None:
-    """Return the value of the setting after the changes. A deleted setting gets the value of the brokers."""
+    """Return the setting's effective value after the changes; None if it is unknown.
+
+    A deleted setting gets the value of the brokers.
+    """
     from tidelog.protocol.admin_messages import ConfigSource
 
     if entry.name not in changes:

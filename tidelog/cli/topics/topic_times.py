@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 def show_times(admin: Admin, topic: str, *, as_json: bool) -> None:
-    """Print the times of each partition.
+    """Look up and print the records, size, offsets, oldest and newest time of each partition, then timestamp skew.
 
-    Raises UnknownTopicOrPartitionError, and ClickException if a leader did not answer, after all others are printed.
+    With `as_json`, print one JSON object. Raises UnknownTopicOrPartitionError, and ClickException if a leader did not
+    answer, after all others are printed.
     """
     from tidelog.client.admin.timestamp_skew import find_skew
 
