@@ -42,7 +42,8 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start `command` without standard input in a session of its own, which the terminal's Ctrl-C does not reach.
 
-    Raises OSError if the command cannot be started.
+    `stderr` goes to `stdout` by default; `environment` None means that of this process. Raises OSError if the command
+    cannot be started.
     """
     return subprocess.Popen(
         command,
@@ -62,9 +63,10 @@ def _heed_interrupts() -> None:
 
 
 def end(process: subprocess.Popen[bytes], stop: Stop) -> None:
-    """End `process` as `stop` says, then kill everything that is left of its session.
+    """End `process` as `stop` says, then kill everything that is left of its session, and wait for its end.
 
-    A KeyboardInterrupt during the grace time is raised after all processes are killed.
+    A process that has ended already is not signalled, but the rest of its session is killed. A KeyboardInterrupt during
+    the grace time is raised after all processes are killed.
     """
     try:
         if process.poll() is None and stop.grace_s > 0:
@@ -90,7 +92,10 @@ def supervised(
     cwd: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `command` beside the block, and end it with the block. Raises OSError if it cannot be started."""
+    """Start `command` as `start` does, and end it by `end` at the end of the block. Yields the process.
+
+    Raises OSError if the command cannot be started.
+    """
     process = start(command, stdout=stdout, stderr=stderr, cwd=cwd, environment=environment)
     try:
         yield process
@@ -113,7 +118,7 @@ def _kill_session(process: subprocess.Popen[bytes]) -> None:
 
 
 def _session_members(session: int) -> list[int]:
-    """Return the living processes of a session, by /proc."""
+    """Return the pids of a session's living processes, by /proc."""
     members = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():

@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def status(results: Results, dump_check: KafkaDumpCheck, *, dump_check_required: bool) -> int:
-    """Return 1 if a figure could not be measured, or if a required check by Kafka's tool did not run; else 0."""
+    """Return the exit status: 1 if a benchmark failed, or if a required check by Kafka's tool did not run; else 0."""
     return 1 if results.failures or (dump_check_required and dump_check.missing) else 0
 
 

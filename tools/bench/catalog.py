@@ -55,8 +55,9 @@ TABLES: Mapping[str, Sequence[str]] = {"cluster": cluster_table.KEYS}
 def select(names: Sequence[str]) -> tuple[list[Benchmark], list[Figure]]:
     """Return the benchmarks that `names` select, in the order in which they run, and the rows to show.
 
-    A name is that of a table, or the beginning of a benchmark's name. No names select everything. The benchmarks of a
-    table are those that measure its rows and the bounds of its rows. Raises ValueError with the names that are unknown.
+    A name is that of a table, or the beginning of a benchmark's name. No names select all benchmarks. The rows are the
+    figures of the table or of the benchmarks; a benchmark that measures only the bound of a row is selected, too.
+    Raises ValueError with the names that are unknown.
     """
     unknown = [name for name in names if name not in TABLES and not _beginning_with(name)]
     if unknown:

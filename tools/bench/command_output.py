@@ -18,7 +18,11 @@ def output_of(
     environment: Mapping[str, str] | None = None,
     stdout: int | IO[bytes] = subprocess.PIPE,
 ) -> str:
-    """Return the command's output. Raise NotMeasured, which names `what`, if the command fails or takes too long."""
+    """Run the command to its end, and return its standard output as text; "" if `stdout` sends it elsewhere.
+
+    Raises NotMeasured, which begins with `what`, if the command fails or takes longer than `timeout_s` (None: no
+    limit).
+    """
     try:
         ended = subprocess.run(
             command, env=environment, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=timeout_s, check=False
@@ -31,5 +35,5 @@ def output_of(
 
 
 def last_line(errors: str) -> str:
-    """Return the last line of a command's errors, which says why the command failed."""
+    """Return the last line of a command's standard error, which usually says why it failed; "no message" if empty."""
     return (errors.strip().splitlines() or ["no message"])[-1]

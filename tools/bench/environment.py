@@ -28,7 +28,7 @@ _END_MS = 10_000
 
 
 class ClusterUnderTest:
-    """A local cluster of three brokers with the shipped settings. `local` reaches its processes."""
+    """A running local cluster of REPLICAS brokers; `local` reaches its processes, and `admin` is a client of it."""
 
     def __init__(self, local: LocalCluster) -> None:
         self.local = local
@@ -43,7 +43,7 @@ class ClusterUnderTest:
         return [broker.pid for broker in self.local.known_state().brokers]
 
     def create_topic(self, partitions: int) -> list[TopicPartition]:
-        """Create a topic, wait until every replica is in sync, and return its partitions."""
+        """Create a topic with a new name and REPLICAS replicas; return its partitions once all replicas are in sync."""
         topic = f"bench-{uuid.uuid4().hex[:8]}"
         configs = {"min.insync.replicas": str(MIN_IN_SYNC)}
         self.admin.create_topics([NewTopic(topic, partitions, REPLICAS, configs=configs)])
@@ -61,16 +61,17 @@ class ClusterUnderTest:
         return bool(partitions) and all(len(p.isr) == REPLICAS and p.leader >= 0 for p in partitions)
 
     def leaders(self, topic: str) -> dict[int, int]:
-        """Return the leader of each partition."""
+        """Return the leader of each partition of the topic by number; −1 if there is none."""
         return {p.partition: p.leader for p in self.admin.describe_topics([topic])[0].partitions}
 
     def controller(self) -> int:
         return wait_for("a controller", lambda: max(self.admin.describe_cluster().controller, 0))
 
     def leader_of_some(self, tps: Sequence[TopicPartition], *, controller: bool) -> tuple[int, list[TopicPartition]]:
-        """Return a broker that leads some of a topic's partitions, and the partitions that it leads.
+        """Return a broker that leads some of these partitions of one topic, and those of them that it leads.
 
-        With `controller` the broker is the controller, else it is not. Raises NotMeasured if there is no such broker.
+        With `controller` the broker is the controller, else it is not; among several, the one with the lowest id.
+        Raises NotMeasured if there is no such broker.
         """
         leaders, controls = self.leaders(tps[0].topic), self.controller()
         chosen = min((each for each in leaders.values() if (each == controls) == controller), default=None)
@@ -81,7 +82,7 @@ class ClusterUnderTest:
         return chosen, [tp for tp in tps if leaders[tp.partition] == chosen]
 
     def kill(self, broker_id: int) -> None:
-        """Send SIGKILL to a broker, and return when it is dead."""
+        """Send SIGKILL to a broker, and return when its process has ended; NotMeasured if that takes too long."""
         process = self.local.broker_process(broker_id)
         assert process is not None
         process.signal(signal.SIGKILL)
@@ -92,7 +93,7 @@ class ClusterUnderTest:
         return self.local.known_state().broker(broker_id).pid
 
     def restart(self, broker_id: int) -> None:
-        """Start a broker that has ended."""
+        """Wait until the broker has ended (NotMeasured after 30 s), start it, and wait until it is registered."""
         process = self.local.broker_process(broker_id)
         if process is not None and not process.wait(30_000):
             raise NotMeasured(f"broker {broker_id} did not end within 30 s")
@@ -104,10 +105,12 @@ class ClusterUnderTest:
 
 
 class BenchEnvironment:
-    """Holds the settings and the clusters that all benchmarks of a run share.
+    """Holds the settings of the command line, and the cluster that benchmarks of a run share.
 
+    directory    the parent of all directories that benchmarks make
     seconds      how long a benchmark of a rate produces
-    say          shows progress
+    say          shows a line of progress
+    profile      whether benchmarks show where the CPU time goes
     dump_check   has Kafka's dump tool read the logs that a benchmark wrote
     """
 
@@ -122,21 +125,24 @@ class BenchEnvironment:
 
     @property
     def cluster(self) -> ClusterUnderTest:
-        """Return the cluster that benchmarks share if they leave it unchanged. The first call starts it."""
+        """Return the cluster that benchmarks share if they leave it as it was.
+
+        The first call after `close` starts it.
+        """
         if self._shared is None:
             self._shared = self._open.enter_context(self.fresh_cluster())
         return self._shared
 
     @property
     def has_cluster(self) -> bool:
-        """Return whether a benchmark of this run has used the shared cluster."""
+        """Return whether the shared cluster runs: a benchmark has used it since the last `close`."""
         return self._shared is not None
 
     @contextmanager
     def fresh_cluster(self, **settings: int) -> Iterator[ClusterUnderTest]:
-        """Yield a cluster in an empty directory, then stop and remove it.
+        """Start a cluster of REPLICAS brokers in an empty directory, and yield it; then stop and remove it.
 
-        The cluster has the shipped settings, except for those given.
+        The brokers have the shipped settings, except for those given.
         """
         with self.fresh_directory() as directory:
             local = LocalCluster(directory / "data", home=directory / "home")
@@ -160,16 +166,17 @@ class BenchEnvironment:
             shutil.rmtree(directory, ignore_errors=True)
 
     def close(self) -> None:
-        """Stop the shared cluster, so that the next run gets another."""
+        """Stop and remove the shared cluster, if it runs, so that the next run gets another."""
         self._shared = None
         self._open.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A measurement and its figures.
+    """A measurement and its figures. `settings` describes in words what is measured.
 
-    `measure` runs once and returns a value for each figure, by key. It raises NotMeasured, or the error that occurred.
+    `measure` measures once, and returns a value for each figure by its key. A failed measurement raises NotMeasured, or
+    the error that occurred.
     """
 
     name: str
@@ -179,7 +186,10 @@ class Benchmark:
 
 
 def wait_for(what: str, look: Callable[[], T | None], timeout_s: float = 60) -> T:
-    """Return the first true value of `look`. Raises NotMeasured with the name of what did not come in time."""
+    """Call `look` every 20 ms until its value is true, and return that value.
+
+    Raises NotMeasured, which begins with `what`, if there is none within `timeout_s`.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         if found := look():
@@ -190,5 +200,5 @@ def wait_for(what: str, look: Callable[[], T | None], timeout_s: float = 60) -> 
 
 
 def command(name: str) -> str:
-    """Return the path of an installed command of the running Python environment."""
+    """Return the path of a command that is installed beside the running interpreter; it is not checked."""
     return str(Path(sys.executable).with_name(name))

@@ -26,7 +26,7 @@ def this_is_optimised() -> bool:
 
 
 def in_words() -> str:
-    """Return the name, version and build of this interpreter, for a report."""
+    """Return the name, the version and the kind of build of this interpreter in words, for a report."""
     build = "built with optimisation" if this_is_optimised() else "built without optimisation (slower)"
     return f"{platform.python_implementation()} {platform.python_version()}, {build}"
 

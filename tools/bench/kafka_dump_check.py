@@ -16,7 +16,7 @@ from tools.check.toolbox import DUMP_TOOL, NotRun, kafka_command
 
 
 class KafkaDumpCheck:
-    """Reads logs with Kafka's dump tool.
+    """Reads logs with Kafka's dump tool, and keeps the outcome for the report.
 
     `missing` says why the tool could not be run. It is empty before the first read, and if the tool runs.
     """
@@ -28,9 +28,9 @@ class KafkaDumpCheck:
         self._read: set[str] = set()
 
     def read(self, what: str, directory: Path) -> None:
-        """Read every file of the logs below `directory`. A log with the same name is read only once in all runs.
+        """Read every file of the logs below `directory`. Logs with the same name `what` are read only once in all runs.
 
-        Raises NotMeasured if the tool finds a fault, or if there is no file.
+        If the tool cannot be run, only `missing` is set. Raises NotMeasured if the tool finds a fault, or no record.
         """
         if what in self._read or self.missing:
             return
@@ -53,7 +53,7 @@ class KafkaDumpCheck:
         self._read.add(what)
 
     def in_words(self) -> str:
-        """Return the outcome as a line, which is empty if no benchmark had a log to read."""
+        """Return the outcome as a line for the report; "" if no benchmark had a log to read."""
         if self.missing:
             return f"Kafka's dump: NOT RUN: {self.missing}"
         return f"Kafka's dump: {self._files:,} files read, no mismatch" if self._read else ""

@@ -21,7 +21,7 @@ def cores() -> int:
 
 
 def describe() -> dict[str, str | int | float]:
-    """Return cores, memory, kernel and interpreter, without which no figure means anything."""
+    """Return processor, cores, memory (GB), kernel, interpreter and current load, which a report must name."""
     memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     return {
         "processor": _processor(),
@@ -49,7 +49,7 @@ def _processor() -> str:
 
 
 class CpuTime(NamedTuple):
-    """Seconds of CPU since a process began."""
+    """Seconds of CPU time in user mode and in the kernel, of one process or of several together."""
 
     user: float
     system: float
@@ -63,7 +63,10 @@ class CpuTime(NamedTuple):
 
 
 def cpu_time(pids: Iterable[int]) -> CpuTime:
-    """Return the CPU time of all these processes together."""
+    """Return the CPU time of all these processes together since each began, with all their threads.
+
+    Raises FileNotFoundError if one does not exist.
+    """
     user = system = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -73,13 +76,13 @@ def cpu_time(pids: Iterable[int]) -> CpuTime:
 
 
 def own_cpu_time() -> CpuTime:
-    """Return the CPU time of this process, its threads included."""
+    """Return the CPU time of this process since it began, its threads included."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return CpuTime(used.ru_utime, used.ru_stime)
 
 
 def resident_mb(pid: int) -> float:
-    """Return the resident memory of a process in MB."""
+    """Return the resident memory of a process in MB (10⁶ bytes); ProcessLookupError if it has ended."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024 / 1e6

@@ -23,7 +23,10 @@ _END_S = 60
 
 @contextmanager
 def profiled(name: str, cluster: ClusterUnderTest, env: BenchEnvironment) -> Iterator[None]:
-    """Watch the client (this process) and every broker while the block runs, then print their CPU time."""
+    """Watch the client (this process) and every broker while the block runs, then print the CPU time of each.
+
+    If py-spy is installed, their functions with the most samples are printed as well.
+    """
     brokers = {f"broker {broker.broker_id}": broker.pid for broker in cluster.local.known_state().brokers}
     watched = {"client": os.getpid(), **brokers}
     spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
@@ -43,7 +46,10 @@ def profiled(name: str, cluster: ClusterUnderTest, env: BenchEnvironment) -> Ite
 
 @contextmanager
 def _sampled(spy: str, pids: Mapping[str, int], env: BenchEnvironment) -> Iterator[dict[str, Counter[tuple[str, ...]]]]:
-    """Yield the stacks of each process, which are filled in when the block has ended."""
+    """Sample the processes by py-spy while the block runs; yield a dict that is empty until the block has ended.
+
+    The dict then has the number of samples of each stack, by the process's name in `pids`.
+    """
     samples: dict[str, Counter[tuple[str, ...]]] = {}
     with env.fresh_directory() as directory:
         spies = {}
@@ -72,7 +78,7 @@ def _stacks(path: Path) -> Counter[tuple[str, ...]]:
 
 
 def _show(part: str, stacks: Counter[tuple[str, ...]], env: BenchEnvironment) -> None:
-    """Print for each function its share of samples: running itself, and anywhere on the stack."""
+    """Print the functions with the most samples, each with its shares: running itself, and anywhere on the stack."""
     total = sum(stacks.values())
     itself: Counter[str] = Counter()
     below: Counter[str] = Counter()

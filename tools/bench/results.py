@@ -21,9 +21,9 @@ class Figure:
     key     unique, BENCHMARK.NAME
     what    what the figure measures, as the table shows it
     unit    the unit of all its values, of the aim and of the bound
-    aim     "≤ 5" or "≥ 100,000", which the project has set for itself. Other texts are only shown
-    bound   the key of the figure that the machine allows at best, measured in the same run
-    kafka   NAME:FIELD in the output of the scripts that measure Kafka
+    aim     "≤ 5" or "≥ 100,000", which the project has set for itself; "": none. Other texts are only shown
+    bound   the key of the figure that the machine allows at best, measured in the same run; "": none
+    kafka   NAME:FIELD in the output of the scripts that measure Kafka; "": not measured
     same_client   False if Kafka is measured through another client than ours, which the row then says
     """
 
@@ -36,7 +36,7 @@ class Figure:
     same_client: bool = False
 
     def misses(self, value: float | None) -> bool:
-        """Return whether the aim is a number that `value` does not reach. A value of None misses no aim."""
+        """Return whether `value` does not reach the aim. False if the aim is not a number, or `value` is None."""
         aim = _AIM.fullmatch(self.aim)
         if aim is None or value is None:
             return False

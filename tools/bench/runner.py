@@ -19,10 +19,11 @@ def run(
     kafka: Kafka | None,
     say: Callable[[str], None],
 ) -> Results:
-    """Run all benchmarks once, then all again, so that slow changes of the machine affect each benchmark alike.
+    """Run all benchmarks `runs` times, one after the other in each run, and return their values and failures.
 
-    Kafka comes last in each run, after our cluster has been stopped, so that both are never under load together. Only
-    the figures in `rows` are asked of Kafka.
+    Thus slow changes of the machine affect each benchmark alike. A benchmark that fails has no value in this run. Kafka
+    comes last in each run, after our cluster has been stopped, so that both are never under load together. Only the
+    figures in `rows` are asked of Kafka.
     """
     results = Results()
     for count in range(1, runs + 1):

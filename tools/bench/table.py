@@ -13,7 +13,10 @@ _OTHER_CLIENT = "our Python client; Kafka's side: confluent-kafka, in C"
 
 
 def markdown(figures: Sequence[Figure], results: Results) -> str:
-    """Return a table with one row for each figure. Empty columns are left out."""
+    """Return a Markdown table with one row for each figure: medians, spread, aim, bound and Kafka's medians.
+
+    Empty columns are left out.
+    """
     heading = ["figure", "Tidelog", "lowest–highest", "aim", "bound", "of the bound", KAFKA, f"of {KAFKA}"]
     rows = [_row(figure, results) for figure in figures]
     used = [column for column in range(len(heading)) if any(row[column] for row in rows) or column < 2]
@@ -48,7 +51,7 @@ def _ratio(value: float | None, reference: float | None) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with three significant digits."""
+    """Return a number as text with three significant digits, and commas between thousands."""
     if value == 0:
         return "0"
     if abs(value) >= 100:
@@ -58,7 +61,7 @@ def number(value: float) -> str:
 
 
 def as_json(figures: Sequence[Figure], results: Results) -> list[dict[str, Any]]:
-    """Return every figure with all its values."""
+    """Return every figure with its median, all its values, its aim, its bound and Kafka's values; None if missing."""
     return [
         {
             "key": figure.key,

@@ -21,14 +21,20 @@ _EMPTIED = re.compile(r"Index timestamp: \d+, log timestamp: -1")
 
 
 class Reading(NamedTuple):
-    """Counts of what the tool read, by kind of file (and "records"). `complaints` is empty if everything is right."""
+    """The numbers of entries or batches that the tool read, by kind of file (".log"), and of "records".
+
+    `complaints` are the lines of the tool that show a fault; empty if everything is right.
+    """
 
     counts: Counter[str]
     complaints: list[str]
 
 
 def dump(command: Sequence[str], directory: Path, files: Sequence[str]) -> Reading:
-    """Run the tool over `files`, relative to `directory`. Only with a single file do complaints name it reliably."""
+    """Run the tool over `files`, which are relative to `directory`, and return what it read.
+
+    `command` is the tool's command line. A complaint reliably belongs to a file only if there is a single file.
+    """
     sizes = {name: (directory / name).stat().st_size for name in files}
     arguments = ["--deep-iteration", "--max-message-size", str(2**31 - 1), "--files", ",".join(files)]
     with tempfile.TemporaryFile() as errors:
@@ -67,7 +73,7 @@ def without_traces_of_compaction(complaints: Iterable[str]) -> Iterator[str]:
 
 
 def _is_compacted(log: Path) -> bool:
-    """Return whether the directory's checkpoint says that the cleaner has cleaned this log."""
+    """Return whether the cleaner's checkpoint beside the log's directory lists this log, so that it was compacted."""
     topic, _, partition = log.name.rpartition("-")
     try:
         lines = (log.parent / "cleaner-offset-checkpoint").read_text().splitlines()
@@ -77,7 +83,10 @@ def _is_compacted(log: Path) -> bool:
 
 
 def _read_output(lines: Iterable[bytes]) -> tuple[Counter[str], Counter[str], list[str]]:
-    """Return entries by file, counts by kind, and every line that does not stand for something correct."""
+    """Return the entries by file, the counts by kind of file, and every line that shows a fault.
+
+    A line that is not known to be harmless counts as a fault.
+    """
     entries: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     complaints: list[str] = []

@@ -31,7 +31,12 @@ class Fault(NamedTuple):
 
 
 class Verdict:
-    """The counts and faults in all directories so far."""
+    """The counts and faults of all files that were judged so far.
+
+    files           the number of files, by kind (".log")
+    counts          as in `Reading`, of files without faults
+    stopped_early   whether so many faults were found that the other files are not read
+    """
 
     def __init__(self) -> None:
         self.files: Counter[str] = Counter()
@@ -44,7 +49,7 @@ class Verdict:
 
 
 def log_files(directory: Path) -> dict[Path, list[str]]:
-    """Return the files of logs below `directory`, by the directory to which their paths are relative.
+    """Return the files of logs below `directory`, sorted, by the directory to which their paths are relative.
 
     The tool takes a comma-separated list of paths. A file whose path contains a comma is therefore read from its own
     directory. Directories of logs that are being deleted are skipped.
@@ -58,7 +63,11 @@ def log_files(directory: Path) -> dict[Path, list[str]]:
 
 
 def judge(directory: Path, files: Sequence[str], dump: Dump, verdict: Verdict) -> None:
-    """Run `dump` over `files` and add the result to `verdict`."""
+    """Run `dump` over `files`, which are relative to `directory`, and add counts and faults to `verdict`.
+
+    An index without its segment's log is a fault. A file that is deleted meanwhile is skipped. Nothing more is read
+    after ten faults.
+    """
     for name in files:
         verdict.files[Path(name).suffix] += 1
     readable = []
@@ -72,7 +81,7 @@ def judge(directory: Path, files: Sequence[str], dump: Dump, verdict: Verdict) -
 
 
 def _narrow_down(directory: Path, files: Sequence[str], dump: Dump, verdict: Verdict) -> None:
-    """Halve the list of files until each fault belongs to one file.
+    """Add the counts or faults of these files to `verdict`; halve the list until each fault belongs to one file.
 
     The tool stops at a file that it cannot read, and does not name every file that is wrong.
     """
@@ -92,7 +101,10 @@ def _narrow_down(directory: Path, files: Sequence[str], dump: Dump, verdict: Ver
 
 
 def _read_stable(directory: Path, files: Sequence[str], dump: Dump) -> Reading | None:
-    """Return what the tool reads, or None if the files were deleted. A file that its broker writes is read again."""
+    """Return what the tool reads, or None if all files were deleted.
+
+    A single file whose segment changed during a faulty read is read again, at most three times.
+    """
     reading = None
     for _ in range(_MOST_READS if len(files) == 1 else 1):
         present = [name for name in files if (directory / name).exists()]
@@ -109,20 +121,26 @@ def _read_stable(directory: Path, files: Sequence[str], dump: Dump) -> Reading |
 
 
 def _states(directory: Path, files: Sequence[str]) -> list[tuple[int, int]]:
-    """Return sizes and times that change when a broker writes to these files or to other files of their segments."""
+    """Return the sizes and modification times of these files and of all other files of their segments.
+
+    The result differs after a broker has written to one of them.
+    """
     segments = {directory / name for name in files}
     segments |= {path.with_suffix(kind) for path in tuple(segments) for kind in KINDS}
     return [(path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(segments) if path.exists()]
 
 
 def _missing_partner(path: Path) -> str | None:
-    """Return the name of a missing file without which the tool would create an index of its own."""
+    """Return the name of a missing file that the tool needs beside this index, or None.
+
+    Without that file the tool would create an index of its own.
+    """
     partners = (path.with_suffix(kind) for kind in _PARTNERS.get(path.suffix, ()))
     return next((partner.name for partner in partners if path.exists() and not partner.exists()), None)
 
 
 def _parts(files: Sequence[str]) -> Iterator[list[str]]:
-    """Yield lists of names that fit on one command line."""
+    """Yield the names in consecutive lists, each of which fits into one argument of a command line."""
     lengths = itertools.accumulate(len(name.encode()) + 1 for name in files)
     numbered = zip(files, lengths, strict=True)
     for _, part in itertools.groupby(numbered, lambda pair: pair[1] // _LIST_BYTES):

@@ -17,11 +17,14 @@ _FETCH_TIMEOUT_S = 900
 
 
 class NotRun(Exception):
-    """The tool cannot be run. The message says what is missing."""
+    """Kafka's program cannot be run on this machine. The message says what is missing."""
 
 
 def kafka_command(main_class: str, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return the command that starts one of Kafka's programs, without its arguments. Raises NotRun."""
+    """Return the command that starts one of Kafka's programs, without its arguments.
+
+    Missing jars are fetched by Maven first, once for all runs. Raises NotRun if Java is missing or that fails.
+    """
     java = _find_java(environment)
     jars = _jars(environment)
     return [

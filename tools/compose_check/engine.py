@@ -32,11 +32,14 @@ class NotRun(Exception):
 
 
 class Failed(Exception):
-    """A promise did not hold."""
+    """A promise of docker-compose.yml did not hold, or a command failed. The message says which."""
 
 
 def wait_for(what: str, condition: Callable[[], bool], timeout_s: float) -> float:
-    """Return the seconds until `condition` held. Raises Failed after the timeout."""
+    """Wait until `condition` holds, and return the seconds that it took.
+
+    Raises Failed, which names `what`, if too long.
+    """
     started = time.monotonic()
     while not condition():
         if time.monotonic() - started > timeout_s:
@@ -46,7 +49,11 @@ def wait_for(what: str, condition: Callable[[], bool], timeout_s: float) -> floa
 
 
 class Containers:
-    """The containers of one compose project. `build_args` are passed to podman build."""
+    """The containers of the compose project `tidelog-check`. Methods raise Failed if podman fails.
+
+    The constructor pulls missing base images, and raises NotRun if that fails or podman is not installed. `build_args`
+    are passed to podman build as one argument.
+    """
 
     def __init__(self, build_args: str) -> None:
         for command in ("podman", "podman-compose"):
@@ -64,25 +71,28 @@ class Containers:
         self._compose("up", "--detach")
 
     def stop_all(self) -> None:
-        """Stop all containers as `docker compose down` does at first. They can still be inspected."""
+        """Stop all containers by SIGTERM, but keep them, so that they can still be inspected."""
         self._compose("stop")
 
     def exit_status(self, service: str) -> int:
-        """Return 0 if the service ended after SIGTERM, 137 if it had to be killed."""
+        """Return the exit status of a stopped service: 0 after a controlled end, 137 if it had to be killed."""
         return int(self._inspect(service, "{{.State.ExitCode}}"))
 
     def down(self, *options: str) -> None:
         self._compose("down", *options)
 
     def healthy(self) -> bool:
-        """Return whether every service is healthy by its own health check."""
+        """Return whether every service is healthy by the last run of its own health check."""
         return all(self.health(service) == "healthy" for service in SERVICES)
 
     def health(self, service: str) -> str:
         return self._inspect(service, "{{.State.Health.Status}}")
 
     def kill_process(self, service: str) -> None:
-        """Send SIGKILL to the container's process, as the kernel does without memory. The restart policy applies."""
+        """Send SIGKILL to the container's process, as the kernel does without memory, and wait until it has ended.
+
+        The restart policy applies, unlike after `kill`.
+        """
         pid = int(self._inspect(service, "{{.State.Pid}}"))
         os.kill(pid, SIGKILL)
         wait_for(f"the end of {service}", lambda: not _lives(pid), _END_S)
@@ -92,7 +102,7 @@ class Containers:
         _podman("kill", "--signal", "KILL", _container(service))
 
     def stop(self, service: str) -> None:
-        """Stop as `docker compose stop` does: SIGTERM, and time for a controlled shutdown."""
+        """Stop the container as `docker compose stop` does: SIGTERM, then SIGKILL if it has not ended after GRACE_S."""
         _podman("stop", "--time", str(GRACE_S), _container(service))
 
     def start(self, service: str) -> None:
@@ -112,7 +122,7 @@ class Containers:
         return self._inspect(service, "{{.HostConfig.RestartPolicy.Name}}")
 
     def user(self, service: str) -> str:
-        """Return the user ID of the container's process."""
+        """Return the numeric user id under which commands run in the container, as text."""
         return _podman("exec", _container(service), "id", "--user").stdout.strip()
 
     def log(self, service: str) -> str:
@@ -120,18 +130,21 @@ class Containers:
         return done.stdout + done.stderr
 
     def run(self, *command: str, given: str = "") -> str:
-        """Run `tidelog COMMAND…` in another container of the same network, and return its output."""
+        """Run `tidelog COMMAND…` in another container of the same network, and return its standard output.
+
+        `given` is its standard input. Raises Failed if the command fails.
+        """
         network = ("--network", f"{PROJECT}_tidelog")
         return _podman("run", "--rm", "--interactive", *network, IMAGE, *command, given=given).stdout
 
     def addresses(self) -> dict[str, str]:
-        """Return the services' addresses in their network."""
+        """Return the IP address of each service in the containers' network."""
         template = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
         return {service: self._inspect(service, template) for service in SERVICES}
 
     @contextmanager
     def health_checks(self) -> Iterator[None]:
-        """Run the health checks while the block runs.
+        """Run the health checks of all services every two seconds while the block runs.
 
         podman leaves this to timers of systemd, which may not be there.
         """

@@ -16,7 +16,10 @@ _END_S = 60
 
 
 class Promise(NamedTuple):
-    """An acknowledged record. Times are seconds of the monotonic clock."""
+    """An acknowledged record: its number, which is its value, and its offset.
+
+    Times are seconds of the monotonic clock.
+    """
 
     number: int
     offset: int
@@ -25,7 +28,14 @@ class Promise(NamedTuple):
 
 
 class Load:
-    """Sends a numbered record to each partition every 10 ms, acknowledged by all in-sync replicas."""
+    """Sends a numbered record to each partition every 10 ms with acks=all, on a thread, while its context is open.
+
+    Entering the context waits for an acknowledgement on every partition. Leaving it waits for the records in flight,
+    and raises Failed if a record was refused.
+
+    promises   the acknowledged records of each partition, in the order of the acknowledgements
+    failures   the errors of refused records
+    """
 
     def __init__(self, bootstrap_servers: str, tps: list[TopicPartition]) -> None:
         self.promises: dict[TopicPartition, list[Promise]] = {tp: [] for tp in tps}
@@ -69,11 +79,11 @@ class Load:
         future.add_errback(self.failures.append)
 
     def resumed(self, tps: list[TopicPartition], since: float) -> bool:
-        """Return whether each of these partitions has acknowledged a record that was sent after `since`."""
+        """Return whether each of these partitions has acknowledged a record that was sent after the moment `since`."""
         return all(any(promise.sent > since for promise in reversed(self.promises[tp])) for tp in tps)
 
     def silence(self, tps: list[TopicPartition], since: float) -> float:
-        """Return the longest time without an acknowledgement since `since`, over these partitions."""
+        """Return the longest time (s) for which one of these partitions has had no acknowledgement since `since`."""
         longest = 0.0
         for tp in tps:
             times = [since, *(p.acknowledged for p in self.promises[tp] if p.acknowledged >= since), time.monotonic()]
@@ -82,7 +92,10 @@ class Load:
 
 
 def read_back(bootstrap_servers: str, promises: dict[TopicPartition, list[Promise]]) -> int:
-    """Return how many acknowledged records stand at their offsets. Raises Failed for the first that does not."""
+    """Read the partitions, and return the number of acknowledged records, all of which are at their offsets.
+
+    Raises Failed for the first that is not, or if the partitions cannot be read within a minute.
+    """
     found = 0
     with Consumer(bootstrap_servers, client_id="compose-check", auto_offset_reset="earliest") as consumer:
         consumer.assign(list(promises))

@@ -13,7 +13,7 @@ _LONGEST_S = 60
 
 
 def tools() -> list[tuple[str, ...]]:
-    """Return the installed commands that read compose files and report what they read.
+    """Return the installed commands (as words) that can read a compose file and report what they read.
 
     podman-compose 1.0.3 of Debian 12 is not among them, because it runs a file without reporting it.
     """
@@ -21,7 +21,7 @@ def tools() -> list[tuple[str, ...]]:
 
 
 def read(tool: tuple[str, ...]) -> tuple[str, str]:
-    """Return what the tool makes of the file, and its complaint, which is "" if it has none."""
+    """Return the configuration that the tool reads from docker-compose.yml, and its complaint; "" if it has none."""
     done = _run(*tool, "config")
     complaint = done.stderr.strip()
     return done.stdout, complaint or ("" if done.returncode == 0 else f"it ended with status {done.returncode}")

@@ -33,7 +33,7 @@ Report = Callable[[str], None]
 
 
 class Scenario:
-    """All checks. `run` raises Failed at the first promise that does not hold."""
+    """All checks. `report` is called with a line for each promise that held."""
 
     def __init__(self, containers: Containers, report: Report) -> None:
         self._containers = containers
@@ -43,7 +43,11 @@ class Scenario:
         self._promises: dict[TopicPartition, list[Promise]] = {tp: [] for tp in self._tps}
 
     def run(self) -> None:
-        """Start the cluster, inject faults, take it down, and start it again."""
+        """Check the configuration, start the cluster, inject faults, start the cluster again, and check the records.
+
+        Raises Failed at the first promise that does not hold. The cluster runs afterwards. Volumes of an earlier check
+        are removed first.
+        """
         self._configs()
         self._containers.down("--volumes")
         self._containers.build()
@@ -126,7 +130,14 @@ class Scenario:
         *,
         of_controller: bool = False,
     ) -> None:
-        """Inject one fault under load, and measure the longest time without an acknowledgement."""
+        """Inject one fault into a leader under load, and report the longest time without an acknowledgement.
+
+        inject, undo    called with the service's name; `undo` when all its partitions acknowledge again
+        of_controller   whether the leader must be the controller; else it must not be
+
+        If no leader fits, the fault is reported as skipped. Raises Failed if the cluster does not recover in time, or
+        if an acknowledged record is missing.
+        """
         with Admin(self._hosts) as admin:
             controller = admin.describe_cluster().controller
             candidates = {p.leader for p in self._partitions(admin) if (p.leader == controller) == of_controller}
@@ -155,7 +166,10 @@ class Scenario:
             )
 
     def _chaos(self) -> None:
-        """Run chaos. Only what clients recorded is judged, because these brokers record no histories."""
+        """Run chaos for ten seconds, and raise Failed for a violation, a fault without effect, or topics left behind.
+
+        Only what clients recorded is judged, because these brokers record no histories.
+        """
         command = ("chaos", "--bootstrap-servers", self._hosts, "--yes", "--scenario", "leader-kill", "--seconds", "10")
         ran = subprocess.run(["tidelog", *command, "--json"], capture_output=True, text=True, timeout=_CHAOS_S)
         result = json.loads(ran.stdout) if ran.stdout else {}

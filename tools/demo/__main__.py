@@ -82,13 +82,16 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _console() -> Console:
-    """Return a console as wide as the terminal, or wide enough for the table if there is no terminal."""
+    """Return a console as wide as the terminal, or 120 columns wide if standard output is no terminal."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
 
 
 def _perform(scenario: Scenario, cluster: DemoCluster, reporter: ProgressReporter, figures: Figures) -> None:
-    """Run the scenario to its end or to its failure. Only the cluster runs afterwards."""
+    """Start the cluster, and run the scenario to its end, to its failure, or to an interruption.
+
+    The outcome is in `figures`. Only the cluster runs afterwards, and signals are ignored from then on.
+    """
     try:
         with interruption.uninterrupted():
             cluster.start(lambda what, where: reporter.step(f"{what} is ready at {where}"))
@@ -133,7 +136,10 @@ def _say_how_to_go_on(console: Console, cluster: DemoCluster) -> None:
 
 
 def _sources(inputs: list[str] | None, reporter: ProgressReporter) -> tuple[list[LineSource], bool]:
-    """Return the inputs, and whether the cluster's own logs come after them."""
+    """Return the inputs, and whether the cluster's own logs come after them.
+
+    The inputs are the named files, else standard input if it is meant, else this machine's logs.
+    """
     if inputs:
         return open_files(inputs), False
     if stdin_is_meant():
@@ -160,7 +166,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Print one line, without the usage that argparse would add."""
+        """Print one line, without the usage that argparse would add, and exit with status 2."""
         self.exit(_BAD_INPUT, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 

@@ -16,7 +16,10 @@ _TOPIC_CONFIGS = {"min.insync.replicas": "2", "retention.ms": "-1"}  # old logs 
 
 
 class DemoCluster:
-    """The cluster of the demo, which `start` starts. LocalError says why it cannot run."""
+    """The cluster of the demo in `directory`. `start` starts it, or raises LocalError, which says why it cannot run.
+
+    bootstrap_servers   "" before the start
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -28,7 +31,7 @@ class DemoCluster:
         self.bootstrap_servers = self._cluster.start(REPLICAS, on_ready=on_ready).bootstrap_servers
 
     def log_files(self) -> dict[str, Path]:
-        """Return the log file of each process by its name."""
+        """Return the log file of each process by name ("zookeeper", "broker-1"); a file may not exist yet."""
         brokers = {f"broker-{number}": self._cluster.log_file(number) for number in range(1, REPLICAS + 1)}
         return {"zookeeper": self._cluster.log_file(), **brokers}
 
@@ -36,14 +39,14 @@ class DemoCluster:
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, REPLICAS, configs=_TOPIC_CONFIGS)], timeout_ms=30_000)
 
     def process(self, broker: int) -> Process:
-        """Return a broker's process. Raises ProcessLookupError if it was never started."""
+        """Return the process of a broker's last start. Raises ProcessLookupError if there was none."""
         process = self._cluster.broker_process(broker)
         if process is None:
             raise ProcessLookupError(f"broker {broker} was never started")
         return process
 
     def restart(self, broker: int) -> None:
-        """Start a broker again, and return when it is registered."""
+        """Start a broker that has ended, and return when it is registered."""
         self._cluster.start_broker(broker)
 
     def stop(self) -> None:

@@ -21,7 +21,7 @@ from tools.demo.feed.line_producer import LineProducer
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """The leaders, leader epochs, ISRs and replicas of a topic, by partition."""
+    """The leaders (−1 for none), leader epochs, ISRs and replicas of a topic at one time, by partition."""
 
     leaders: Mapping[int, int]
     epochs: Mapping[int, int]
@@ -49,7 +49,7 @@ class TopicState:
         )
 
     def changes(self, later: TopicState) -> list[str]:
-        """Return one line of text for each partition whose leader changed."""
+        """Return one line of text for each partition that has another leader in the state `later`, by partition."""
         return [
             f"partition {partition}: leader {leader} → {later.leaders[partition]} "
             f"(epoch {self.epochs[partition]} → {later.epochs[partition]}), "
@@ -60,23 +60,29 @@ class TopicState:
 
 
 def read_topic_state(admin: Admin, topic: str) -> TopicState:
-    """Return the topic's present state as the brokers describe it."""
+    """Return the topic's current state as the brokers describe it. Raises the errors of `describe_topics`."""
     return TopicState.of(admin.describe_topics([topic], timeout_ms=10_000)[0].partitions)
 
 
 def choose_victim(leaders: Mapping[int, int], controller: int) -> int | None:
-    """Return the broker that leads the most partitions and is not the controller, or None if there is none."""
+    """Return the broker that leads the most partitions and is not the controller, or None if there is none.
+
+    Among several, return the one with the lowest id. `leaders` are by partition.
+    """
     led = Counter(leader for leader in leaders.values() if leader not in (controller, NO_LEADER))
     return max(led, key=lambda broker: (led[broker], -broker)) if led else None
 
 
 class Kill:
-    """One SIGKILL of a broker's process, and the wait for the partitions that it led.
+    """One SIGKILL of a broker's process, and what the producer notices of it.
+
+    The constructor raises ProcessLookupError if the process does not run. `execute` sends the SIGKILL, and must run on
+    the producer's sending thread (`LineProducer.between_records`).
 
     partitions                 the partitions that the victim led
-    killed_ns, killed_at_ms    the time of the SIGKILL by the monotonic and by the wall clock
-    unacknowledged             records of these partitions that were in flight
-    acks_in_second_before      acknowledgements in the last second before the SIGKILL
+    killed_ns, killed_at_ms    the time of the SIGKILL by the monotonic and by the wall clock; 0 before it
+    unacknowledged             records of these partitions that were in flight at the SIGKILL
+    acks_in_second_before      acknowledgements of all partitions in the last second before the SIGKILL
     """
 
     def __init__(self, victim: int, state_before: TopicState, process: Process, feed: LineProducer) -> None:
@@ -106,18 +112,18 @@ class Kill:
         os.close(self._descriptor)
 
     def unreached(self) -> list[int]:
-        """Return the partitions to which no record was sent since the kill."""
+        """Return the victim's partitions to which no record was sent since the kill."""
         sent = self._feed.sent_by_partition
         return [partition for partition in self.partitions if sent[partition] == self._sent_before[partition]]
 
     def gaps_s(self) -> dict[int, float]:
-        """Return the gap of each partition that has acknowledged a record since the kill."""
+        """Return the gap (s) of each of the victim's partitions that has acknowledged a record sent after the kill."""
         answered = {partition: self._feed.acks.first_after_ns(partition) for partition in self.partitions}
         return {p: (first_ns - self.killed_ns) / 1e9 for p, first_ns in answered.items() if first_ns is not None}
 
     @property
     def over(self) -> bool:
-        """Return whether every partition of the victim has acknowledged a record since."""
+        """Return whether every partition of the victim has acknowledged a record that was sent after the kill."""
         return len(self.gaps_s()) == len(self.partitions)
 
 

@@ -30,7 +30,7 @@ _state = _Interruption()
 
 
 def install() -> None:
-    """Make Ctrl-C, SIGTERM and the end of the terminal raise KeyboardInterrupt in the main thread."""
+    """Make Ctrl-C (SIGINT), SIGTERM and SIGHUP raise KeyboardInterrupt in the main thread, unless deferred."""
     for number in _SIGNALS:
         signal.signal(number, _state.handle)
 
@@ -53,5 +53,5 @@ def uninterrupted() -> Iterator[None]:
 
 
 def ignore_signals() -> None:
-    """Ignore signals from now on, because the rest is bounded in time and ends all processes."""
+    """Raise no KeyboardInterrupt from now on, because the rest is bounded in time and ends all processes."""
     _state.deferred += 1

@@ -8,7 +8,10 @@ from tidelog import Consumer, TopicPartition
 
 
 def count_records(consumer: Consumer, topic: str, partitions: int, timeout_s: float) -> tuple[int, dict[int, int]]:
-    """Return the number of records read from the beginning within the time, and each partition's end offset."""
+    """Read the topic from its beginning, at most `timeout_s`; return the number of records, and the end offsets.
+
+    The end offsets are by partition, as they were at the start.
+    """
     deadline = time.monotonic() + timeout_s
     assigned = [TopicPartition(topic, number) for number in range(partitions)]
     ends = consumer.end_offsets(assigned, timeout_ms=int(timeout_s * 1000))

@@ -45,11 +45,11 @@ class ProgressReporter:
         return time.monotonic() - self._began
 
     def step(self, text: str) -> None:
-        """Print an event."""
+        """Print a line about something that has happened."""
         self._line(text)
 
     def state(self, text: str) -> None:
-        """Show the present state."""
+        """Show the present state: on a terminal at once, else at most every 8 s, or every 30 s if it is unchanged."""
         if self._status is not None:
             self._status.update(f"[dim]{self.seconds:5.1f} s[/dim]  {text}")
             self._status.start()
@@ -58,7 +58,7 @@ class ProgressReporter:
             self._line(f"… {text}")
 
     def quiet(self) -> None:
-        """Remove the changing line."""
+        """Remove the changing line of the terminal, until `state` is called again."""
         if self._status is not None:
             self._status.stop()
 
@@ -68,7 +68,7 @@ class ProgressReporter:
 
 
 def table(figures: Figures) -> Table:
-    """Return the figures as pairs of name and value."""
+    """Return a table of the figures, with a row of name and value for each; figures not measured are left out."""
     rows = Table(show_header=False, box=None, padding=(0, 2))
     for name, value in _rows(figures):
         rows.add_row(Text(name, style="dim"), Text(value))
@@ -120,7 +120,7 @@ def _rows(figures: Figures) -> list[tuple[str, str]]:
 
 
 def busiest_sources(counts: Counts) -> Table:
-    """Return a table of the sources with the most lines."""
+    """Return a table of the six sources with the most counted lines, and one row for all others together."""
     by_source = Counter({source: sum(by_minute.values()) for source, by_minute in counts.items()})
     rows = Table("source", "lines", box=None, padding=(0, 2), header_style="dim")
     rows.columns[1].justify = "right"
@@ -132,7 +132,10 @@ def busiest_sources(counts: Counts) -> Table:
 
 
 def plot(counts: Counts) -> str:
-    """Return a plot of lines per minute in block characters. If necessary, several minutes share a column."""
+    """Return a plot of the lines per minute of all sources together, as lines of block characters.
+
+    If necessary, several minutes share a column, which shows the busiest of them.
+    """
     by_minute = MinuteCounts()
     for of_one_source in counts.values():
         for minute, lines in of_one_source.items():
@@ -164,7 +167,7 @@ def _block(lines: int, top: int, row: int) -> str:
 
 
 def write_json(path: Path, figures: Figures) -> None:
-    """Write the figures as JSON. The file is complete or absent, because a new file replaces it."""
+    """Write verdict, failures and figures as JSON into the file, which is replaced as a whole. Raises OSError."""
     content: Mapping[str, object] = {
         "verdict": figures.verdict(),
         "ok": not figures.failures(),
@@ -177,5 +180,5 @@ def write_json(path: Path, figures: Figures) -> None:
 
 
 def utc(timestamp_ms: int) -> str:
-    """Return a time in the demo's format."""
+    """Return a time as text in the demo's format: 2026-01-31 12:00:00 UTC."""
     return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"

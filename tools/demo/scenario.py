@@ -42,8 +42,12 @@ class ScenarioError(Exception):
 class Scenario:
     """Everything from the first line to the audit, on a cluster that runs when the `with` block begins.
 
-    ahead    the input, which is read from the start
-    counts   the stream's result, once it has ended
+    The end of the block stops the producer and the Spark jobs.
+
+    live     whether the logs of the cluster's processes follow the sources
+    figures  gets each figure as soon as it is measured
+    ahead    the input, which is read from the construction on
+    counts   the stream's result; empty until it has ended
     """
 
     def __init__(
@@ -86,7 +90,7 @@ class Scenario:
         self._stack.close()
 
     def run(self) -> None:
-        """Run all steps. Each measured figure is stored as soon as it is known."""
+        """Run all steps. Raises ScenarioError, JobError or TidelogError if one fails; `stop_early` must follow then."""
         self._create_topic()
         self._send_head()
         self._start_stream()
@@ -121,7 +125,10 @@ class Scenario:
         self._reporter.step(f"topic {TOPIC}: {PARTITIONS} partitions, {REPLICAS} replicas, min ISR 2, retention.ms -1")
 
     def _send_head(self) -> None:
-        """Send the first lines, so that a look-up by time has something to find."""
+        """Wait for input, and send the first lines, so that a look-up by time has something to find.
+
+        Raises ScenarioError if the input holds no line.
+        """
         self._until("reading ahead", lambda: self.ahead.full or self.ahead.ended, 1)
         self._until("waiting for a line", lambda: len(self.ahead) > 0 or self.ahead.ended, None)
         if not len(self.ahead):
@@ -169,7 +176,10 @@ class Scenario:
         self._reporter.step(f"the stream runs: {self._progress.rows:,} lines in its first batch")
 
     def _kill_a_leader(self) -> Kill:
-        """Kill a leader that is not the controller while the producer sends."""
+        """Kill a leader that is not the controller while the producer sends; return the kill, which is not over yet.
+
+        Raises ScenarioError if only the controller leads partitions.
+        """
         state_before = self._topic_state()
         failover = self._figures.failover
         failover.controller = self._admin.describe_cluster(timeout_ms=10_000).controller

@@ -34,8 +34,11 @@ class Batch:
 class StreamProgress:
     """The events that the stream job has written so far, see `windowed_counts.py`.
 
-    triggered   whether there was a batch at all; `batches` are those with rows
-    ended       the figures of its last event
+    triggered      whether there was a batch at all
+    batches        the batches with rows
+    failed_tasks   the number of failed Spark tasks
+    ended          the figures of its last event; None while it runs
+    error          the reason if the job has reported a failure
     """
 
     triggered: bool = False
@@ -61,7 +64,7 @@ class StreamProgress:
                 self.error = str(event["error"])
 
     def between(self, from_ms: int, to_ms: int) -> int:
-        """Return the number of batches that ended in a span of time."""
+        """Return the number of batches with rows that ended from `from_ms` up to but not including `to_ms`."""
         return sum(from_ms <= batch.at_ms < to_ms for batch in self.batches)
 
 
@@ -86,7 +89,10 @@ class EventFile:
 
 
 class SparkJob:
-    """A job in a session of its own, which the terminal's Ctrl-C does not reach."""
+    """A running job of `scripts/jobs`, in a session of its own, which the terminal's Ctrl-C does not reach.
+
+    The constructor starts the job; `log` gets all its output. `exit_status` is None while it runs.
+    """
 
     def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
         self.name = name
@@ -101,25 +107,29 @@ class SparkJob:
         return self._process.poll()
 
     def wait(self, timeout_s: float) -> int | None:
-        """Return the exit status, or None if the job has not ended within the time."""
+        """Wait for the job's end, at most `timeout_s`; return its exit status, or None if it still runs."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return None
 
     def stop(self) -> None:
-        """Ask the job to end, then kill what is left of its session: the JVM and Spark's Python workers."""
+        """Send SIGTERM to the job, wait at most 10 s, then kill what is left of its session, as the JVM."""
         end(self._process, Stop(signal.SIGTERM, _POLITE_S))
 
     def last_error_line(self) -> str:
-        """Return the line of its log that best explains a failure."""
+        """Return the line of the job's log that best explains a failure: the last with an error, else the last."""
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         telling = [line for line in lines if "rror" in line]
         return (telling or lines or ["its log is empty"])[-1]
 
 
 class StreamJob(SparkJob):
-    """Runs `windowed_counts.py` and reads its progress file."""
+    """The running job `windowed_counts.py`, with its files in the new `directory`.
+
+    progress   the progress as of the last `poll`
+    counts     the directory of the Parquet files that it writes
+    """
 
     def __init__(self, directory: Path, bootstrap_servers: str, topic: str, start_ms: int, watermark: str) -> None:
         directory.mkdir()
@@ -144,7 +154,7 @@ class StreamJob(SparkJob):
         )
 
     def poll(self) -> StreamProgress:
-        """Return the present progress. Raises JobError if the job has failed."""
+        """Read the new events, and return the present progress. Raises JobError if the job has failed."""
         for event in self._events.new_events():
             self.progress.add(event)
         status = self.exit_status
@@ -153,14 +163,14 @@ class StreamJob(SparkJob):
         return self.progress
 
     def stop_at(self, end_offsets: Mapping[int, int]) -> None:
-        """Make the job end when it has read up to these offsets."""
+        """Make the job end when it has read up to these offsets (exclusive, by partition). The call does not wait."""
         new = self._stop_file.with_suffix(".new")
         new.write_text(json.dumps({str(partition): offset for partition, offset in end_offsets.items()}))
         new.rename(self._stop_file)
 
 
 class AuditJob(SparkJob):
-    """Runs `audit.py`, which compares the journal with the topic."""
+    """The running job `audit.py`, which compares the journal with the topic, with its files in the new `directory`."""
 
     def __init__(self, directory: Path, bootstrap_servers: str, topic: str, journal: Path) -> None:
         directory.mkdir()
@@ -189,7 +199,7 @@ class AuditJob(SparkJob):
         return "Spark is planning the join" if self._latest else "Spark is starting"
 
     def figures(self) -> Mapping[str, Any]:
-        """Return the audit's result. Raises JobError if there is none."""
+        """Return the audit's result, once the job has ended. Raises JobError if there is none."""
         if self.exit_status not in (0, 1) or not self._result.exists():
             raise JobError(f"{self.name} failed: {self.last_error_line()} (see {self.log})")
         figures: dict[str, Any] = json.loads(self._result.read_text())

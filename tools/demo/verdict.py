@@ -10,7 +10,10 @@ MIN_ACKS_BEFORE_KILL = 200
 
 @dataclass
 class Input:
-    """The lines handed to the producer. `too_long` lines were left out, because no record can hold them."""
+    """The numbers of lines handed to the producer, and of the sources that they came from.
+
+    `too_long` lines were left out, because no record can hold them; `too_long_places` names the first of them.
+    """
 
     lines: int = 0
     too_long: int = 0
@@ -20,10 +23,14 @@ class Input:
 
 @dataclass
 class Failover:
-    """The kill and its consequences.
+    """The kill and its consequences; None: not measured.
 
-    unreached   partitions of the victim to which no record was sent after the kill, because the input had ended
-    gap_s       None until each of the victim's partitions has acknowledged a record that was sent after the kill
+    partitions        the partitions that the victim led
+    gaps_s            the gap of each of them that has acknowledged again
+    in_sync_again_s   the time from the victim's restart until all replicas were in sync
+    unreached         partitions of the victim to which no record was sent after the kill, because the input had ended
+    gap_s             the longest gap; None until each of the victim's partitions has acknowledged a record that was
+                      sent after the kill
     """
 
     victim: int | None = None
@@ -39,7 +46,10 @@ class Failover:
 
 @dataclass
 class Audit:
-    """The figures of `scripts/jobs/audit.py`. An interruption leaves only `acknowledged`, `read`, `lost`."""
+    """The numbers of records by `scripts/jobs/audit.py`, which is `by_spark`.
+
+    After an interruption or a failure only `acknowledged`, `read` and `lost` are known, without Spark.
+    """
 
     acknowledged: int = 0
     read: int = 0
@@ -53,7 +63,14 @@ class Audit:
 
 @dataclass
 class Stream:
-    """The counts per minute: what Spark read from the chosen time on, and the same counted without Spark."""
+    """The numbers of lines that Spark counted from the chosen time on, beside the same count without Spark.
+
+    starting_timestamp_ms   the chosen time; None: not chosen
+    excluded, plain         lines before that time, and counted lines, both without Spark
+    counted, late           lines that Spark counted, and that it dropped as later than the watermark
+    missing, surplus        as in `Comparison`
+    batches_…               batches with rows before the kill, until all replicas were in sync, and afterwards
+    """
 
     starting_timestamp_ms: int | None = None
     excluded: int = 0
@@ -82,14 +99,14 @@ class Figures:
     seconds: float = 0.0
 
     def verdict(self) -> str:
-        """Return the last line of the demo."""
+        """Return the last line of the demo, with the main figures."""
         gap = "n/a" if self.failover.gap_s is None else f"{self.failover.gap_s:.3f}"
         audit = self.audit
         records = f"{audit.acknowledged} acknowledged, {audit.read} read, {audit.lost} lost, {audit.doubled} doubled"
         return f"verdict: {records}; failover gap {gap} s"
 
     def bite(self) -> list[str]:
-        """Return the reasons why the kill proved nothing, or none if it hit a producer at work."""
+        """Return the reasons why the kill proved nothing; empty if it hit a producer at work."""
         failover = self.failover
         reasons = []
         if failover.victim is None:
@@ -105,7 +122,7 @@ class Figures:
         return reasons
 
     def failures(self) -> list[str]:
-        """Return a line for each condition that does not hold."""
+        """Return a line for each condition that does not hold, and one if the kill proved nothing; empty: success."""
         bite = "; ".join(self.bite())
         void = [f"the kill could not bite: {bite} (the input had {self.input.lines} lines)"] if bite else []
         return [*self._violations(), *void]

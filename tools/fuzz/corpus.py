@@ -15,7 +15,7 @@ MOST_BYTES: Final = 4096
 
 
 def directory_of(target: Target) -> Path:
-    """Return the directory of a target's inputs."""
+    """Return the directory of a target's stored inputs, which may not exist."""
     return CORPUS / target.name
 
 
@@ -31,7 +31,7 @@ def starting_inputs(target: Target) -> Sequence[bytes]:
 
 
 def keep(target: Target, data: bytes, kind: str) -> Path:
-    """Store an input. Its name is `kind` and a digest of its bytes."""
+    """Store an input in the target's directory, and return its path; its name is `kind` and a digest of its bytes."""
     path = directory_of(target) / f"{kind}-{hashlib.sha256(data).hexdigest()[:12]}"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)

@@ -14,7 +14,11 @@ _HEAD: Final = Struct("<QI")
 
 
 class CurrentInput:
-    """A file that both processes map into memory. `begun` is how many inputs this process has begun."""
+    """A file that both processes map into memory; the first of them creates it.
+
+    begun   how many inputs were begun at the construction, and by this object since
+    cases   how many inputs were begun, by the file
+    """
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
@@ -24,7 +28,10 @@ class CurrentInput:
         self.begun = self.cases
 
     def begin(self, data: bytes) -> None:
-        """Store the input that is tried now. Its bytes come first, so that a higher number proves their presence."""
+        """Store the input that is tried now, of at most MOST_BYTES, and count it.
+
+        Its bytes are written before the number, so that a higher number proves their presence.
+        """
         self._memory[_HEAD.size : _HEAD.size + len(data)] = data
         self.begun += 1
         # `pack_into` would first clear the bytes, which the other process may read at that moment.
@@ -37,6 +44,6 @@ class CurrentInput:
 
     @property
     def data(self) -> bytes:
-        """Return the last input."""
+        """Return the bytes of the input that was begun last; b"" before the first."""
         length = _HEAD.unpack_from(self._memory)[1]
         return self._memory[_HEAD.size : _HEAD.size + length]

@@ -18,7 +18,7 @@ _FILLINGS: Sequence[dict[Any, Any]] = (
 
 
 def examples(cls: type[Any]) -> list[Any]:
-    """Return one message with all fields set, and one with as little as possible."""
+    """Return two messages of the class: one with all fields set, and one with empty, null and smallest values."""
     return [_example(cls, filling, full=number == 0) for number, filling in enumerate(_FILLINGS)]
 
 

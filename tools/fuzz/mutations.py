@@ -12,7 +12,10 @@ _NUMBERS = (0, 1, -1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63), 127, 128, 255, 2
 
 
 def mutations(seed: int, starting_inputs: Sequence[bytes], dictionary: Sequence[bytes] = ()) -> Iterator[bytes]:
-    """Yield inputs without end. The same arguments yield the same inputs."""
+    """Yield changed and mixed starting inputs of at most MOST_BYTES, without end.
+
+    The same arguments yield the same inputs. `dictionary` has bytes that are inserted now and then.
+    """
     rng = random.Random(seed)
     known = [data[:MOST_BYTES] for data in starting_inputs] or [b""]
     while True:

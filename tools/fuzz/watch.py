@@ -49,9 +49,10 @@ class Ending(StrEnum):
 class Outcome:
     """The result of a run.
 
-    growth_bytes   memory growth since the end of the warm-up
-    kept           the stored input that ended the run
-    traceback      the worker's traceback
+    cases          the number of inputs that were begun
+    growth_bytes   the largest memory growth since the end of the warm-up
+    kept           the stored input that ended the run; None if nothing was found
+    traceback      the end of the worker's standard error; "" if nothing was found
     """
 
     ending: Ending
@@ -66,7 +67,7 @@ class Outcome:
 class Limits:
     """The limits of a run.
 
-    case_s         the time that one input may take, while it runs on a processor or waits for none
+    case_s         the time that one input may take, without the time in which it waits for a processor
     growth_bytes   the memory that the process may add after its warm-up
     """
 
@@ -82,7 +83,10 @@ def fuzz(
     limits: Limits = Limits(),
     progress: Callable[[int, float, int], None] = lambda cases, seconds, growth: None,
 ) -> Outcome:
-    """Try `cases` inputs, and call `progress` from time to time with their number, the seconds and the memory growth.
+    """Try `cases` inputs in a process of their own until one is wrong, and return the outcome.
+
+    `progress` is called from time to time with the number of inputs, the seconds, and the memory growth in bytes. A
+    wrong input is stored in the corpus. Ctrl-C ends the run with STOPPED.
 
     Atheris itself keeps memory, which hides a reader that does. Therefore a second process without Atheris tries what
     was found, and a tenth as many inputs made of it.
@@ -122,7 +126,12 @@ class InputTimer:
         self._input_s = 0.0
 
     def seconds(self, now_s: float, cases: int, runnable: bool, busy_s: float) -> float:
-        """Return the seconds since the input changed. `busy_s` is the CPU time of the process since its start."""
+        """Return the seconds for which the current input has been tried; 0 if it has changed since the last call.
+
+        cases      the number of inputs begun, which shows whether the input has changed
+        runnable   whether the process runs or waits for a processor, so that only its CPU time counts
+        busy_s     the CPU time of the process since its start
+        """
         passed_s = busy_s - self._busy_s if runnable else now_s - self._now_s
         self._input_s = self._input_s + passed_s if cases == self._cases else 0.0
         self._now_s, self._busy_s, self._cases = now_s, busy_s, cases
@@ -161,7 +170,7 @@ def _watch(
 
 
 def _activity(pid: int) -> tuple[bool, float]:
-    """Return whether the process runs or could run, and its CPU time in seconds."""
+    """Return whether the process is in state R, and its CPU time in seconds; (False, 0) if it has ended."""
     try:
         # The name of the program stands in parentheses before these fields and may hold any character.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

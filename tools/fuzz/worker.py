@@ -25,7 +25,10 @@ _FOUND_INPUTS = "found"
 
 
 def engines() -> list[str]:
-    """Return the available engines, the better first. Atheris (extra `fuzz`) supports only some Python versions."""
+    """Return the names of the available engines, the better first.
+
+    COVERAGE needs Atheris (extra `fuzz`), which supports only some Python versions.
+    """
     return [COVERAGE, MUTATIONS] if importlib.util.find_spec("atheris") else [MUTATIONS]
 
 

@@ -73,7 +73,8 @@ def run(
 ) -> int:
     """Run all searches, print their outcomes, and return 0 if every bug was found, else 1.
 
-    A bug is found if at least one detector finds it, and all of `by` that its patch names.
+    A bug counts as found if at least one detector finds it, and every detector in `by` that its patch names. With
+    `record`, the outcomes are written into the patches, and the page of planted bugs is made anew.
     """
     width = max(len(mutant.name) for mutant in chosen)
     progress = Progress(len(searches(chosen, by, try_all=try_all)))

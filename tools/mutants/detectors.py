@@ -29,12 +29,12 @@ _WITHOUT_DATA = 3
 
 
 class DetectorFailed(Exception):
-    """A detector ended in a way that says nothing about the tree."""
+    """A detector ended in a way that says nothing about the tree, for example by wrong arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The most runs and the most seconds of a search. None stands for the detector's own limit."""
+    """The most runs and the most seconds of a search. `longest_s` None stands for the detector's own limit."""
 
     runs: int = MOST_RUNS
     longest_s: float | None = None
@@ -45,8 +45,9 @@ class Finding:
     """The result of a search for a planted bug.
 
     said      the test or the verdict that shows the bug; "" if the search found nothing
+    runs      the number of runs until then
     seconds   CPU time for tests and the simulator, wall-clock time for chaos
-    again     the arguments of the single run that found it. Its findings without the bug do not count
+    again     the arguments of the single run that found it, for `Detector.repeat`
     """
 
     said: str
@@ -56,17 +57,20 @@ class Finding:
 
 
 class Detector(Protocol):
-    """A way to search a tree. Methods raise DetectorFailed."""
+    """A way to search a tree for a bug, with more arguments for the detector's program.
+
+    Methods raise DetectorFailed. `watch` is called with the last line of output from time to time.
+    """
 
     def search(self, tree: Path, arguments: Sequence[str], bounds: Bounds, watch: Watch) -> Finding: ...
 
     def repeat(self, tree: Path, finding: Finding, bounds: Bounds, watch: Watch) -> Finding:
-        """Run once more the run that found the bug."""
+        """Run once more the single run that found the bug, and return what it finds in this tree."""
         ...
 
 
 class Suite:
-    """Runs the tests once, until the first failure."""
+    """Runs the given tests once, until the first failure. A test that does not end in time is a finding, too."""
 
     def search(self, tree: Path, arguments: Sequence[str], bounds: Bounds, watch: Watch) -> Finding:
         options = ("-x", "-q", "--tb=no", "--no-header", "-m", "not slow", "-p", "no:cacheprovider")
@@ -95,7 +99,10 @@ class Suite:
 
 @dataclass(frozen=True, slots=True)
 class Simulator:
-    """Runs all seeds in one process until the first failure. The simulator then ends with 1 and names the seed."""
+    """Runs all seeds in one process until the first failure, at which the simulator ends with 1 and names the seed.
+
+    A search that takes too long finds nothing.
+    """
 
     module: str = "verify.simulation"
 
@@ -136,9 +143,12 @@ class Simulator:
 
 @dataclass(frozen=True, slots=True)
 class Seeds:
-    """Runs a program with one seed after the other. The program ends with 1 if a promise was broken.
+    """Runs a program with the seeds 1, 2, … in turn until it ends with 1, because a promise was broken.
 
-    quiet   exit statuses that mean that no promise was broken
+    A program that does not end in time is a finding, too.
+
+    module   the module, and its first arguments
+    quiet    exit statuses that mean that no promise was broken
     """
 
     module: str
@@ -185,7 +195,7 @@ DETECTORS: dict[str, Detector] = {
 
 
 def _violation(ended: Ended) -> str:
-    """Return the first line that names an invariant, else the last line."""
+    """Return the first line of output that names an invariant, else the last line; else the exit status in words."""
     for output in (ended.stdout, ended.stderr):
         lines = [line.strip() for line in output.splitlines() if line.strip()]
         if lines:

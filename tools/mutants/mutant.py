@@ -53,7 +53,7 @@ class Recorded:
 
     @classmethod
     def read(cls, field: str, text: str) -> Recorded:
-        """Parse the text after the field's name. Raises ValueError."""
+        """Return the outcome in the text after the field's name, "Found" or "Missed". ValueError for another form."""
         parts = _OUTCOME.fullmatch(text)
         if parts is None or parts[1] not in _FIELD_OF or bool(parts[4]) != (field == _FOUND):
             raise ValueError(f"'{field}: {text}' is not 'detector, N runs, N.N s, finding'")
@@ -65,8 +65,10 @@ class Mutant:
     """A planted bug.
 
     name       the patch's name without its suffix
-    found_by   the arguments of each detector that the patch names
-    recorded   the outcome of each detector
+    bug        what the program does wrong, in words
+    row        the bug's name in the list of faults; "" if the list does not have it
+    found_by   by detector that the patch names: its arguments
+    recorded   by detector: the outcome that was recorded last
     files      the files that the patch changes
     """
 
@@ -80,12 +82,16 @@ class Mutant:
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """Return the arguments for pytest."""
+        """Return the arguments for pytest: the few tests of which at least one must fail."""
         return self.found_by[SUITE]
 
     @classmethod
     def read(cls, path: Path) -> Mutant:
-        """Read a patch. Raises ValueError if a required field is missing or a line is unknown."""
+        """Return the bug of a patch.
+
+        Raises ValueError if a required field is missing, a line is unknown, or a recorded outcome contradicts the
+        detectors that the patch names.
+        """
         head, _, diff = path.read_text().partition("\ndiff ")
         fields: dict[str, str] = {}
         recorded: dict[str, Recorded] = {}
@@ -112,7 +118,7 @@ class Mutant:
         return cls(path.stem, fields["Bug"], fields.get("Row", ""), found_by, recorded, files, path)
 
     def record(self, outcome: Recorded, arguments: tuple[str, ...]) -> Mutant:
-        """Write an outcome into the patch, and return the new content.
+        """Write an outcome into the patch's file, in the place of an earlier one of this detector; return the new bug.
 
         A detector that found the bug is named from now on, with `arguments`.
         """
@@ -129,7 +135,7 @@ class Mutant:
 
 
 def all_mutants() -> list[Mutant]:
-    """Return all planted bugs by name. Raises ValueError."""
+    """Return all planted bugs, sorted by name. Raises ValueError, which names the file, for a malformed patch."""
     return [Mutant.read(path) for path in sorted(DIRECTORY.glob("*.patch"))]
 
 

@@ -26,7 +26,7 @@ class Progress:
         self._searches: dict[tuple[str, str], float] = {}
 
     def follow(self, mutant: Mutant, by: str, line: str) -> None:
-        """Show the last line of a running search."""
+        """Show the last line of the search for the bug by the detector `by`; its time counts from the first call."""
         began = self._searches.setdefault((mutant.name, by), time.monotonic())
         place = f"{len(self._searches)} of {self._total}"
         self._line.show(f"{place}, {mutant.name}, {by}: {time.monotonic() - began:.0f} s  {line}")
@@ -37,7 +37,7 @@ class Progress:
 
 
 def line(outcome: Outcome, width: int) -> str:
-    """Return an outcome in one line."""
+    """Return an outcome in one line; `width` is that of the column of names."""
     mutant, finding = outcome.mutant, outcome.finding
     runs = f"{finding.runs:>3} run{'s' if finding.runs != 1 else ' '}"
     said = " ".join(finding.said.split())
@@ -48,7 +48,7 @@ def line(outcome: Outcome, width: int) -> str:
 
 
 def summary(outcomes: Sequence[Outcome], total: int) -> str:
-    """Return a line for each detector with the number of bugs that it found."""
+    """Return a line for each detector with the number of bugs that it found, of `total`, its most runs and its time."""
     by_finder: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         by_finder[outcome.by].append(outcome)
@@ -62,7 +62,7 @@ def summary(outcomes: Sequence[Outcome], total: int) -> str:
 
 
 def as_json(chosen: Sequence[Mutant], outcomes: Sequence[Outcome]) -> str:
-    """Return all outcomes as one JSON object."""
+    """Return all outcomes as one JSON object, with `passed`: whether every bug was found."""
     outcomes_as_json = [
         _described(each.mutant) | {"by": each.by, "verdict": each.verdict} | asdict(each.finding) for each in outcomes
     ]
@@ -70,7 +70,7 @@ def as_json(chosen: Sequence[Mutant], outcomes: Sequence[Outcome]) -> str:
 
 
 def listing(chosen: Sequence[Mutant]) -> str:
-    """Return the list of bugs for people."""
+    """Return a line for each bug: its name, its row, the detectors that the patch names, and the bug in words."""
     width = max(len(mutant.name) for mutant in chosen)
     return "\n".join(
         f"{mutant.name:<{width}}  {mutant.row:<3}  {', '.join(mutant.found_by)}: {mutant.bug}" for mutant in chosen
@@ -78,7 +78,7 @@ def listing(chosen: Sequence[Mutant]) -> str:
 
 
 def listing_as_json(chosen: Sequence[Mutant]) -> str:
-    """Return the list of bugs for programs."""
+    """Return the list of bugs as JSON, with files, detectors and recorded outcomes."""
     return json.dumps(
         [
             _described(mutant)

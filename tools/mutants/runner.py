@@ -21,7 +21,13 @@ Follow = Callable[[Mutant, str, str], object]
 
 
 class Verdict(StrEnum):
-    """The result of one search."""
+    """The result of one search.
+
+    NOT_FOUND        the detector found nothing
+    DOES_NOT_FIT     the patch does not apply
+    RED_WITHOUT_IT   the run that found the bug finds something without the bug, too
+    CANNOT_TELL      the detector failed
+    """
 
     FOUND = "found"
     NOT_FOUND = "NOT FOUND"
@@ -42,14 +48,14 @@ class Outcome:
 
     @property
     def expected(self) -> bool:
-        """Return whether the patch names the detector, which must then find the bug."""
+        """Return whether the patch names the detector, so that it must find the bug."""
         return self.by in self.mutant.found_by
 
     @property
     def recorded(self) -> Recorded | None:
-        """Return what may be recorded in the patch.
+        """Return the outcome to record in the patch, or None.
 
-        None means that the search proved nothing, or that its result contradicts the patch.
+        None means that the search proved nothing, or that it missed a bug that the patch says it finds.
         """
         finding = self.finding
         if self.verdict is Verdict.FOUND:
@@ -68,9 +74,10 @@ def run_searches(
     try_all: bool = False,
     follow: Follow = lambda mutant, by, line: None,
 ) -> Iterator[Outcome]:
-    """Yield the outcome of each search. Patches that do not apply come first, before the slow searches.
+    """Search for each bug with each detector in `by` that its patch names, and yield each outcome.
 
-    With `try_all` each detector in `by` searches for each bug, even if the patch does not name it.
+    A finding counts only if the same run finds nothing without the bug. Patches that do not apply come first, before
+    the slow searches. With `try_all`, patches need not name a detector.
     """
     complaints = {mutant.name: worktree.complaint(mutant) for mutant in chosen}
     for mutant in chosen:
@@ -82,7 +89,7 @@ def run_searches(
 
 
 def searches(chosen: Sequence[Mutant], by: Sequence[str], *, try_all: bool = False) -> list[tuple[Mutant, str]]:
-    """Return the pairs of bug and detector in the order of the searches."""
+    """Return the pairs of bug and detector for which there is a search, in the order of the searches."""
     return [(mutant, name) for mutant in chosen for name in by if try_all or name in mutant.found_by]
 
 

@@ -49,7 +49,11 @@ def run_python(
     more: dict[str, str] | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> Ended:
-    """Run Python with the modules of `tree`. After `longest_s` or Ctrl-C the command gets SIGINT and `grace_s`."""
+    """Run Python in `tree` with the modules of `tree`, and return its end and all its output.
+
+    After `longest_s`, or Ctrl-C, the command gets SIGINT, and is killed `grace_s` later. `more` is added to the
+    environment.
+    """
     # No compiled files are written, because a patch may change a file within one second and keep its size.
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(tree)} | (more or {})
     began, busy_s = now(), _busy_s()

@@ -21,7 +21,7 @@ chaos. A dash: not tried; "not in N": N seeds found nothing.
 
 
 def table(mutants: Sequence[Mutant]) -> str:
-    """Return the whole page."""
+    """Return the whole page of planted bugs, in Markdown."""
     rows = [
         "| bug | | in | the suite: which test | s | the simulator: what | runs | s | chaos |",
         "|-|-|-|-|-:|-|-:|-:|-|",
@@ -69,6 +69,6 @@ def _row(mutant: Mutant) -> str:
 
 
 def _shortened(test: str) -> str:
-    """Return a test's name without its parameters and directories, which the patch has."""
+    """Return a test's name without its directories and parameters: `test_a.py::test_b`."""
     file, colons, name = test.partition("::")
     return f"{Path(file).name}{colons}{name.partition('[')[0]}"

@@ -21,7 +21,10 @@ class NoCheckout(Exception):
 
 
 def copy_tree(target: Path) -> None:
-    """Copy all files that git tracks or would add, with uncommitted changes. Raises NoCheckout."""
+    """Copy all files of the project that git tracks or would add, with uncommitted changes, into `target`.
+
+    Raises NoCheckout.
+    """
     for name in _git("ls-files", "-z", "--cached", "--others", "--exclude-standard"):
         if (PROJECT / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +32,10 @@ def copy_tree(target: Path) -> None:
 
 
 def uncommitted() -> list[str]:
-    """Return files that were changed or added since the last commit, except the patches. Raises NoCheckout."""
+    """Return the names of files that were changed, added or deleted since the last commit, except the patches.
+
+    Raises NoCheckout.
+    """
     # Two letters and a space stand before each name. A renamed file is listed as one deleted and one added.
     names = [entry[3:] for entry in _git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")]
     patches = DIRECTORY.relative_to(PROJECT)
@@ -44,18 +50,21 @@ def _git(*arguments: str) -> list[str]:
 
 
 class Worktree:
-    """A tree in which bugs are planted."""
+    """A copy of the project's tree, in which bugs are planted one at a time."""
 
     def __init__(self, tree: Path) -> None:
         self.tree = tree
 
     def complaint(self, mutant: Mutant) -> str:
-        """Return why the patch does not apply, or an empty text."""
+        """Return git's reason why the patch does not apply to the tree, or "" if it does; nothing is changed."""
         return self._apply(mutant, "--check")
 
     @contextmanager
     def planted(self, mutant: Mutant) -> Iterator[None]:
-        """Plant the bug while the block runs. Raises NotApplicable."""
+        """Apply the patch while the block runs, and take it back afterwards.
+
+        Raises NotApplicable if it does not apply.
+        """
         if complaint := self._apply(mutant):
             raise NotApplicable(complaint)
         try:
@@ -64,7 +73,7 @@ class Worktree:
             self._apply(mutant, "--reverse")
 
     def _apply(self, mutant: Mutant, *how: str) -> str:
-        """Apply the patch and return git's error, or an empty text."""
+        """Run `git apply` with these options, and return git's error, or "" if there is none."""
         command = ["git", "apply", *how, str(mutant.path)]
         # The patch is for this copy, and not for a repository that contains the copy's directory.
         environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(self.tree.parent)}

@@ -54,7 +54,10 @@ def main() -> int:
 
 
 def prove(steps: Sequence[Step], scripts: Path, reports: Path, seed: int, *, root: bool) -> int:
-    """Run the steps until one is stopped, print the outcome of each, and write a summary."""
+    """Run the steps until one is stopped by Ctrl-C, print the outcome of each, and write `summary.txt`.
+
+    Return the exit status of `status`. `reports` gets all output; `root` says whether this process is root.
+    """
     results: list[Result] = []
     for number, step in enumerate(steps, 1):
         progress = Progress(f"{number} of {len(steps)}", step)

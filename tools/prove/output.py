@@ -17,7 +17,7 @@ _PRINT_EVERY_S = 60.0
 
 
 class Progress:
-    """Shows one changing line, or a line a minute: `2 of 11, checker: 1 of about 2 min  last line`."""
+    """Shows one changing line on a terminal, else a line a minute: `2 of 11, checker: 1 of about 2 min  last line`."""
 
     def __init__(self, place: str, step: Step, stream: IO[str] = sys.stderr) -> None:
         self._head = f"{place}, {step.name}"
@@ -40,7 +40,7 @@ class Progress:
 
 
 def listing(steps: Sequence[Step]) -> str:
-    """Return the list of steps."""
+    """Return a line for each step with its minutes, and one with all minutes together."""
     width = max(len(step.name) for step in steps)
     lines = [f"{step.name:<{width}}  {step.minutes:>3} min  {step.about}" for step in steps]
     total = sum(step.minutes for step in steps)
@@ -48,7 +48,7 @@ def listing(steps: Sequence[Step]) -> str:
 
 
 def table(results: Sequence[Result]) -> str:
-    """Return a table with a line for each step."""
+    """Return a table with a line for each result: step, outcome, minutes, last line of output, and file."""
     rows = [("step", "outcome", "min", "last words", "kept in"), *map(_row, results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
@@ -64,7 +64,7 @@ def _row(result: Result) -> tuple[str, ...]:
 
 
 def status(results: Sequence[Result]) -> int:
-    """Return the exit status, which is that of the worst outcome."""
+    """Return the exit status of the worst outcome: 1 failed, 130 stopped or not started, 3 not proved, 0 passed."""
     endings = {result.ending for result in results}
     if Ending.FAILED in endings:
         return 1

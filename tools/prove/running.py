@@ -23,7 +23,12 @@ Watch = Callable[[float, str], object]
 
 
 class Ending(StrEnum):
-    """The outcome of a step."""
+    """The outcome of a step.
+
+    UNPROVED   no fault was found, but not everything was checked, or the step cannot run here
+    STOPPED    ended by Ctrl-C
+    MISSING    not started, because an earlier step was stopped
+    """
 
     PASSED = "passed"
     FAILED = "FAILED"
@@ -34,7 +39,11 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a step. `last_line` is the last line of its output, `kept` the file with all of it, or None."""
+    """The result of a step.
+
+    last_line   the last line of its output, or why it was not started
+    kept        the file with all its output; None if it was not started
+    """
 
     step: Step
     ending: Ending
@@ -44,7 +53,11 @@ class Result:
 
 
 def run(step: Step, scripts: Path, reports: Path, watch: Watch, *, root: bool) -> Result:
-    """Run a step and write its output to a file. Ctrl-C ends the command in the same way, and the step is stopped."""
+    """Run a step to its end, and write its output to a file in `reports`.
+
+    Ctrl-C is passed on to the command, which has five minutes to clean up, and the step counts as stopped. A step that
+    needs root is not started without it.
+    """
     if step.as_root and not root:
         return Result(step, Ending.UNPROVED, last_line="not started: faults of networks and disks need root")
     kept, began = reports / f"{step.name}.txt", time.monotonic()

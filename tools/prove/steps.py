@@ -27,7 +27,12 @@ class Step:
 
 
 def all_steps(reports: Path, seed: int, jobs: int) -> list[Step]:
-    """Return the steps in their order. Chaos uses `seed` unless a step names another."""
+    """Return all steps in their order.
+
+    reports   the directory in which chaos makes its reports
+    seed      the seed of the chaos steps that have no fixed one
+    jobs      the number of processes of the simulator
+    """
     return [
         Step("slow-tests", "the tests that take minutes", ("test", "--slow"), 45),
         Step(

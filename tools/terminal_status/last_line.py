@@ -10,7 +10,10 @@ _LONGEST = 500
 
 
 def last_line(file: IO[bytes]) -> str:
-    """Return the last line that is not empty, of a command's output so far."""
+    """Return the last line that is not empty in a command's output so far, stripped; "" if there is none.
+
+    Of a line longer than 500 bytes only the end is returned. The file's position does not change.
+    """
     # The command shares the file's position, which must not change.
     size = os.fstat(file.fileno()).st_size
     tail = os.pread(file.fileno(), _LONGEST, max(0, size - _LONGEST)).decode(errors="replace")

@@ -6,7 +6,10 @@ from typing import IO
 
 
 class StatusLine:
-    """A line that is written again and again. `shown`: the stream is a terminal; other streams get nothing."""
+    """A line of a terminal that is written again and again, at most `chars` characters long.
+
+    shown   whether the stream is a terminal; other streams get nothing
+    """
 
     def __init__(self, stream: IO[str], chars: int) -> None:
         self._stream = stream
@@ -14,7 +17,7 @@ class StatusLine:
         self.shown = stream.isatty()
 
     def show(self, text: str) -> None:
-        """Replace the line by `text`, as far as it fits."""
+        """Replace the line by `text`, cut to its length."""
         if self.shown:
             self._stream.write(f"\r{text[: self._chars]:<{self._chars}}")
             self._stream.flush()

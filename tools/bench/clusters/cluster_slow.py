@@ -102,7 +102,10 @@ def _topic(cluster: ClusterUnderTest, name: str, replicas: tuple[int, ...]) -> l
 
 
 class _Probe:
-    """Sends one record at a time and waits for its acknowledgement."""
+    """A producer to one partition that sends one record at a time and waits for its acknowledgement.
+
+    Entering the context sends _WARM_UP records.
+    """
 
     def __init__(self, cluster: ClusterUnderTest, tp: TopicPartition) -> None:
         self._tp = tp
@@ -116,7 +119,7 @@ class _Probe:
         self._producer.close()
 
     def p99(self) -> float:
-        """Return the 99th percentile in milliseconds."""
+        """Send _RECORDS records, and return the 99th percentile of their times to acknowledgement, in milliseconds."""
         return sorted(self._take(_RECORDS))[_RECORDS * 99 // 100]
 
     def _take(self, count: int) -> list[float]:
@@ -131,7 +134,10 @@ class _Probe:
 
 @contextmanager
 def _load(cluster: ClusterUnderTest, tp: TopicPartition) -> Iterator[None]:
-    """Send records at a steady rate while the block runs, acknowledged by the leader alone."""
+    """Send _LOAD_PER_S records a second to the partition while the block runs, acknowledged by the leader alone.
+
+    Raises NotMeasured at the end of the block if the sending has failed.
+    """
     value = os.urandom(_LOAD_BYTES)
     with (
         Producer(cluster.bootstrap_servers, client_id="bench-load", acks=1) as producer,
@@ -148,7 +154,10 @@ def _send_some(producer: Producer, tp: TopicPartition, value: bytes) -> None:
 
 @contextmanager
 def _throttled(pid: int) -> Iterator[None]:
-    """Stop a process most of the time, but let it run often enough to keep its session."""
+    """Suspend the process most of the time while the block runs, but let it run often enough to keep its session.
+
+    At the end of the block the process runs. Raises NotMeasured if it has ended meanwhile.
+    """
 
     def sleep_and_wake() -> None:
         os.kill(pid, signal.SIGSTOP)

@@ -25,7 +25,13 @@ class AcknowledgedRecord(NamedTuple):
 
 
 class ProbeProducer:
-    """Sends a record to each partition every `pace_s`, on a thread of its own."""
+    """Sends a record to each partition every `pace_s` seconds, on a thread of its own, while its context is open.
+
+    Entering the context waits for 100 acknowledgements on every partition. Leaving it waits for the records in flight,
+    and raises the error with which the sending has ended, if any.
+
+    records   the acknowledged records of each partition so far
+    """
 
     def __init__(self, bootstrap_servers: str, tps: Sequence[TopicPartition], pace_s: float) -> None:
         self.records: dict[TopicPartition, list[AcknowledgedRecord]] = {tp: [] for tp in tps}
@@ -64,16 +70,27 @@ class ProbeProducer:
             self._failure = error
 
     def first_acknowledgement(self, tp: TopicPartition, sent_after: float) -> float | None:
-        """Return the acknowledgement's time of the first record sent after `sent_after`, or None."""
+        """Return the moment of the acknowledgement of the first record that was sent after `sent_after`.
+
+        None if no such record is acknowledged yet. Moments are seconds of the monotonic clock.
+        """
         return next((record.acknowledged for record in self.records[tp] if record.sent > sent_after), None)
 
     def longest_silence(self, tp: TopicPartition, start: float, end: float) -> float:
-        """Return the longest time in seconds without an acknowledgement between two moments."""
+        """Return the longest time in seconds without an acknowledgement on the partition between two moments.
+
+        Computed by the function `longest_silence`.
+        """
         return longest_silence([record.acknowledged for record in self.records[tp]], start, end)
 
 
 class Reader:
-    """Consumes the records as they come, and records when they arrived."""
+    """Consumes new records on a thread of its own while its context is open, and notes when they arrived.
+
+    Entering the context waits for records of every partition.
+
+    arrivals   the moments of polls that returned records of each partition, in seconds of the monotonic clock
+    """
 
     def __init__(self, bootstrap_servers: str, tps: Sequence[TopicPartition]) -> None:
         self.arrivals: dict[TopicPartition, list[float]] = {tp: [] for tp in tps}
@@ -100,12 +117,15 @@ class Reader:
                 self.arrivals[tp].append(now)
 
     def longest_silence(self, tp: TopicPartition, start: float, end: float) -> float:
-        """Return the longest time in seconds without a record between two moments."""
+        """Return the longest time in seconds without a record of the partition between two moments.
+
+        Computed by the function `longest_silence`.
+        """
         return longest_silence(self.arrivals[tp], start, end)
 
 
 def longest_silence(times: Sequence[float], start: float, end: float) -> float:
-    """Return the longest gap: from the last event before `start`, between events, and from the last one to `end`.
+    """Return the longest gap (s): from the last event before `start`, between events, and from the last one to `end`.
 
     Raises NotMeasured if there is no event before `start` or none within.
     """

@@ -39,7 +39,10 @@ def measure(env: BenchEnvironment) -> dict[str, float]:
 
 
 def _stop(cluster: ClusterUnderTest, topic: str, broker_id: int, probe: ProbeProducer) -> float:
-    """Stop a broker for a while, and return the longest time without an acknowledgement of its partitions."""
+    """Suspend a broker for _STOPPED_S, and return the longest time (s) without an acknowledgement of its partitions.
+
+    Return 0 if the broker led none of the partitions.
+    """
     led = [tp for tp in probe.records if cluster.leaders(topic)[tp.partition] == broker_id]
     process = cluster.local.broker_process(broker_id)
     assert process is not None
@@ -60,7 +63,7 @@ def _stop(cluster: ClusterUnderTest, topic: str, broker_id: int, probe: ProbePro
 
 
 def _leader_epochs(cluster: ClusterUnderTest, topic: str) -> list[int]:
-    """Return the leader epochs, because every election raises one."""
+    """Return the leader epoch of each partition, because every election of a leader raises one."""
     return [each.leader_epoch for each in cluster.admin.describe_topics([topic])[0].partitions]
 
 

@@ -51,7 +51,10 @@ def measure(env: BenchEnvironment) -> dict[str, float]:
 
 
 async def _commit(cluster: ClusterUnderTest, groups: Sequence[str], tp: TopicPartition, seconds: float) -> list[float]:
-    """Return the seconds of each commit. All groups of a coordinator share a connection."""
+    """Let all groups commit for `seconds` after a warm-up, and return the seconds that each counted commit took.
+
+    Each group has one commit in flight, and all groups of a coordinator share a connection.
+    """
     found = await group_calls.ready(cluster.bootstrap_servers, groups)
     took: list[float] = []
     async with AsyncExitStack() as stack:

@@ -36,9 +36,10 @@ async def connection_to(address: str) -> AsyncIterator[Connection]:
 
 
 async def find(bootstrap_servers: str, groups: Iterable[str]) -> dict[str, str]:
-    """Return the address of each group's coordinator, and wait until every group has one.
+    """Wait until every group has a coordinator, and return their addresses `host:port` by group.
 
-    The first request creates the offsets topic.
+    Only the first bootstrap server is asked; its first request starts the creation of the offsets topic. Raises
+    NotMeasured after a minute, and the TidelogError of a failed request.
     """
     asked = tuple(groups)
     deadline = time.monotonic() + TIMEOUT_MS / 1e3
@@ -54,7 +55,7 @@ async def find(bootstrap_servers: str, groups: Iterable[str]) -> dict[str, str]:
 
 
 async def commit(connection: Connection, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Commit for a group that has no members. Raises BrokerError."""
+    """Commit the offsets for a group without members, and wait for the answer; BrokerError if one is rejected."""
     partitions = tuple(OffsetCommitPartition(*tp, offset) for tp, offset in offsets.items())
     answer = await connection.call(OffsetCommitRequest(group, partitions), timeout_ms=TIMEOUT_MS)
     assert isinstance(answer, OffsetCommitResponse)
@@ -62,7 +63,7 @@ async def commit(connection: Connection, group: str, offsets: Mapping[TopicParti
 
 
 async def committed(connection: Connection, group: str, tps: Iterable[TopicPartition]) -> list[int]:
-    """Return the committed offsets, −1 where there is none. Raises BrokerError."""
+    """Return the group's committed offsets of these partitions, in order; −1 if there is none. Raises BrokerError."""
     asked = OffsetFetchRequest(group, tuple(DescribePartition(*tp) for tp in tps))
     answer = await connection.call(asked, timeout_ms=TIMEOUT_MS)
     assert isinstance(answer, OffsetFetchResponse)
@@ -73,7 +74,10 @@ async def committed(connection: Connection, group: str, tps: Iterable[TopicParti
 
 
 async def ready(bootstrap_servers: str, groups: Iterable[str]) -> dict[str, str]:
-    """Return the coordinators as `find` does, after each has loaded its committed offsets."""
+    """Return the coordinators as `find` does, once each has loaded its groups and answers a fetch of offsets.
+
+    Raises NotMeasured if one does not within a minute.
+    """
     found = await find(bootstrap_servers, groups)
     deadline = time.monotonic() + TIMEOUT_MS / 1e3
     for group, address in found.items():
@@ -92,7 +96,10 @@ async def ready(bootstrap_servers: str, groups: Iterable[str]) -> dict[str, str]
 async def committed_with_retries(
     bootstrap_servers: str, group: str, tps: Iterable[TopicPartition], timeout_s: float
 ) -> list[int]:
-    """Return the committed offsets from the current coordinator, and try again until `timeout_s` has passed."""
+    """Return the committed offsets as `committed` does, from the group's current coordinator.
+
+    Errors are retried with each bootstrap server in turn; NotMeasured after `timeout_s`.
+    """
     deadline, asked = time.monotonic() + timeout_s, list(tps)
     while True:
         for server in bootstrap_servers.split(","):

@@ -45,7 +45,7 @@ _Found = Mapping[TopicPartition, OffsetAndTimestamp | None]
 
 
 class FilledTopic(NamedTuple):
-    """Partitions that hold `records` records each."""
+    """Partitions that hold `records` records each, the n-th (from 0) with the timestamp T0 + n ms."""
 
     tps: Sequence[TopicPartition]
     records: int
@@ -55,7 +55,7 @@ class FilledTopic(NamedTuple):
 
 
 class LookUpTimings(NamedTuple):
-    """The milliseconds of each of several sequential requests, and the CPU seconds of both sides."""
+    """The milliseconds of each of several sequential requests, and the CPU seconds of the client and all brokers."""
 
     each_ms: list[float]
     client_cpu_s: float
@@ -74,7 +74,10 @@ def _percentile(each_ms: list[float], percent: int) -> float:
 
 
 def fill(cluster: ClusterUnderTest, partitions: int, records: int, batch_bytes: int = _BATCH_BYTES) -> FilledTopic:
-    """Create a topic with `records` records in each partition, by ready-made batches."""
+    """Create a topic, fill each partition with `records` records in ready-made batches, and wait until all are stored.
+
+    Raises NotMeasured if a batch was not acknowledged.
+    """
     tps = cluster.create_topic(partitions)
     with Producer(cluster.bootstrap_servers, client_id="bench") as producer:
         futures = []
@@ -103,7 +106,10 @@ def warm(cluster: ClusterUnderTest, log: FilledTopic) -> None:
 
 
 def look_up_async(cluster: ClusterUnderTest, log: FilledTopic, requests: int) -> LookUpTimings:
-    """Look up by the asyncio client on uvloop, with one request in flight."""
+    """Make `requests` look-ups at random times by the asyncio client on uvloop, one at a time, after a warm-up.
+
+    Each request looks up a time in every partition. Raises NotMeasured for a wrong answer.
+    """
     warm(cluster, log)
 
     async def measure_all() -> LookUpTimings:
@@ -114,7 +120,7 @@ def look_up_async(cluster: ClusterUnderTest, log: FilledTopic, requests: int) ->
 
 
 def look_up_sync(cluster: ClusterUnderTest, log: FilledTopic, requests: int) -> LookUpTimings:
-    """Look up by the synchronous consumer."""
+    """Make the look-ups of `look_up_async` by the synchronous consumer."""
     warm(cluster, log)
     with Consumer(cluster.bootstrap_servers, client_id="bench") as consumer:
 
@@ -125,9 +131,9 @@ def look_up_sync(cluster: ClusterUnderTest, log: FilledTopic, requests: int) -> 
 
 
 def fetch_beginning(cluster: ClusterUnderTest, log: FilledTopic, requests: int) -> LookUpTimings:
-    """Send requests of the same size for the beginning offset, which need no search.
+    """Make requests of the same size for the beginning offset, which need no search, as `look_up_async` does.
 
-    The difference to a look-up is the cost of the search.
+    The log must have one partition. The difference to a look-up is the cost of the search.
     """
     [tp] = log.tps
 

@@ -31,7 +31,7 @@ _FILL = Figure("offsets-load.commits", f"… offsets committed before, {PARTITIO
 
 
 def groups() -> Iterator[str]:
-    """Yield names of groups that belong to one partition of the offsets topic."""
+    """Return an iterator over the names of GROUPS groups that belong to OFFSETS_PARTITION of the offsets topic."""
     names = (f"load-{number}" for number in itertools.count())
     return itertools.islice(
         (name for name in names if partition_for(name, OFFSETS_PARTITIONS) == OFFSETS_PARTITION), GROUPS
@@ -70,7 +70,10 @@ async def _fill(cluster: ClusterUnderTest, names: Sequence[str], tps: Sequence[T
 
 
 def _loaded_in(cluster: ClusterUnderTest, gone: set[int]) -> float | None:
-    """Return the seconds that the new coordinator logs, or None before that. It answers no request before."""
+    """Return the seconds of the load by the log line of the new coordinator; None before it is written.
+
+    Before that line, the coordinator answers no request about its groups.
+    """
     pattern = re.compile(rf"{OFFSETS_TOPIC}-{OFFSETS_PARTITION}: coordinates {GROUPS:,} groups, loaded in (\d+) ms")
     left = [broker.broker_id for broker in cluster.local.known_state().brokers if broker.broker_id not in gone]
     found = next(filter(None, (pattern.search(cluster.local.log_file(each).read_text()) for each in left)), None)

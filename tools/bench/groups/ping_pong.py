@@ -25,7 +25,10 @@ _TIMEOUT_S = 30
 
 
 def ping_pong(count: int) -> list[float]:
-    """Return the milliseconds of each of `count` sequential round trips."""
+    """Start the other process, and return the milliseconds of each of `count` sequential round trips after a warm-up.
+
+    Raises NotMeasured if the other process does not start, and TimeoutError after 30 s.
+    """
     command = [sys.executable, "-P", "-m", __name__]
     with supervised(command, KILL, stdout=subprocess.PIPE, stderr=None) as other:
         assert other.stdout is not None
@@ -54,14 +57,14 @@ async def _ask(address: str, count: int) -> list[float]:
 
 
 async def _answer() -> None:
-    """Send each message back, until this process is killed."""
+    """Print the port, and send each message back until this process is killed."""
     echo = _EchoSocket(open_socket(zmq.ROUTER), lambda message: echo.send(message))
     print(echo.socket.bind_to_random_port("tcp://127.0.0.1"), flush=True)
     await asyncio.Event().wait()
 
 
 class _EchoSocket:
-    """A socket, and the function that is called with each message that arrives."""
+    """A socket on the running event loop; `act` is called with the frames of each message that arrives."""
 
     def __init__(self, socket: zmq.Socket[bytes], act: Callable[[list[memoryview]], object]) -> None:
         self.socket = socket

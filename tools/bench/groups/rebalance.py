@@ -51,7 +51,11 @@ _STICKY = Figure("offsets-rebalance.cooperative", "… by cooperative-sticky", "
 
 @dataclass
 class _Member:
-    """A member that does nothing but rebalance. `owned` is its assignment."""
+    """A group member that only rebalances: it sends no heartbeats and fetches nothing.
+
+    member_id    "" before the first join
+    generation   the generation of its last assignment `owned`; −1 before the first
+    """
 
     connection: Connection
     group: str
@@ -107,7 +111,10 @@ def measure(env: BenchEnvironment) -> dict[str, float]:
 
 
 async def _rebalance(bootstrap_servers: str, tps: Sequence[TopicPartition], assignor: str) -> float:
-    """Return the seconds of the slowest of several rebalances, in each of which all members join again."""
+    """Return the seconds of the slowest of _ROUNDS rebalances, in each of which all members join again.
+
+    A rebalance is measured from the last member's join. Raises NotMeasured if not all partitions are assigned.
+    """
     topic = tps[0].topic
     group = f"{topic}-{assignor}"
     found = await group_calls.ready(bootstrap_servers, [group])

@@ -38,7 +38,10 @@ _PARTS = {
 
 
 class Kafka:
-    """Measures a Kafka cluster: start, idle, load, kill, stop. Values have the keys of `Figure.kafka`, NAME:FIELD."""
+    """Measures a Kafka cluster: start, idle, load, kill, stop. Values have the keys of `Figure.kafka`, NAME:FIELD.
+
+    The constructor exits the process if the scripts or Kafka's client are missing.
+    """
 
     def __init__(self, scripts: Path, env: BenchEnvironment) -> None:
         self._scripts = scripts.absolute()
@@ -56,9 +59,10 @@ class Kafka:
         self._directory = cache / "kafka"
 
     def measure(self, figures: Sequence[Figure], add: Callable[[Mapping[str, float]], None]) -> None:
-        """Measure once, and pass values to `add` as soon as they are known.
+        """Measure the figures that have a key of Kafka's once, and pass values to `add` as soon as they are known.
 
-        A part that fails therefore costs only the parts after it.
+        A part that fails raises its error, so that it costs only the parts after it. The cluster is stopped and removed
+        at the end in any case.
         """
         wanted = {figure.kafka for figure in figures if figure.kafka}
         if not wanted:
@@ -115,7 +119,7 @@ class Kafka:
         return values
 
     def _fetch_jars(self) -> None:
-        """Fetch missing jars before a start is measured, because `start` would fetch them."""
+        """Start and stop the cluster once if its jars are missing, because the measured start would fetch them."""
         if not (self._directory.parent / "kafka-lib").is_dir():
             self._cluster("start")
             self._cluster("stop")
@@ -130,9 +134,9 @@ class Kafka:
         return output_of(arguments, f"kafka-cluster {command}", timeout_s=_START_S)
 
     def _script(self, script: str, *arguments: str, name: str = "") -> dict[str, float]:
-        """Return the numbers that a script prints, one JSON object a line, as NAME:FIELD.
+        """Run a script, and return the numbers that it prints, one JSON object a line, by keys NAME:FIELD.
 
-        If a figure is printed twice, the later value counts.
+        `name` replaces the objects' own names; "" keeps them. If a figure is printed twice, the later value counts.
         """
         values: dict[str, float] = {}
         command: list[str | Path] = [sys.executable, self._scripts / script, *arguments]
@@ -162,7 +166,10 @@ def _first_acknowledgement(addresses: str) -> None:
     refusals: list[KafkaException] = []
 
     def created() -> bool:
-        """Try to create the topic. Kafka refuses three replicas until every broker is registered."""
+        """Try to create the topic, and return whether Kafka did.
+
+        Kafka refuses three replicas until every broker is registered.
+        """
         try:
             admin.create_topics([new])[topic].result(_START_S)
         except KafkaException as refusal:

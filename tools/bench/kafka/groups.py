@@ -39,10 +39,11 @@ _REQUESTS_IN_FLIGHT = 100
 
 
 class KafkaGroups:
-    """Measures the groups of one cluster.
+    """Measures the groups of one running Kafka cluster.
 
+    addresses   the bootstrap servers
     directory   the cluster's directory, with the logs of its brokers
-    kill        takes a broker's name
+    kill        kills the broker with this name, such as "broker-1"
     """
 
     def __init__(self, addresses: str, directory: Path, kill: Callable[[str], object]) -> None:
@@ -55,7 +56,10 @@ class KafkaGroups:
         self._admin = AdminClient(self._client)
 
     def measure(self, wanted: set[str], seconds: float) -> Iterator[dict[str, float]]:
-        """Yield the values of the figures that are wanted."""
+        """Measure commits and the rebalance as far as `wanted` has their figures, and yield the values of each part.
+
+        `seconds` is the measured time of each number of committing groups. The load is measured by `load` alone.
+        """
         asked = {name.partition(":")[0] for name in wanted}
         if any(name.startswith(COMMITS) for name in asked):
             topic = self._create_topic(1)
@@ -122,7 +126,7 @@ class KafkaGroups:
             return slowest
 
     def _settled(self, topic: str, group: Sequence[_Member]) -> float:
-        """Return the seconds from the last join to the last assignment of the generation with all members."""
+        """Wait for the generation with all members; return the seconds from its last join to its last assignment."""
         pattern = re.compile(rf"^(\S+ \S+) INFO .*Stabilized group {topic} generation \d+ .*with {len(group)} members")
 
         def elapsed_s() -> float | None:
@@ -137,7 +141,10 @@ class KafkaGroups:
     # --- loading -------------------------------------------------------------------------------------
 
     def load(self) -> dict[str, float]:
-        """Measure the load of a million offsets. The cluster must have `LOAD_HEAP`, and lacks a broker afterwards."""
+        """Measure the load of a million offsets by a new coordinator, and return its figure.
+
+        The cluster must have `LOAD_HEAP`. The call kills the coordinator's broker.
+        """
         self._log_what_coordinators_do()
         topic = self._create_topic(offsets_load.PARTITIONS)
         self._fill(topic)
@@ -180,7 +187,7 @@ class KafkaGroups:
             output_of(asked, "Kafka's logging could not be changed", timeout_s=60)
 
     def _logged(self, words: re.Pattern[str]) -> Iterator[str]:
-        """Yield the group of `words` in each line of the brokers' logs that matches."""
+        """Yield the first group of `words` in each line of the brokers' logs that matches, broker after broker."""
         for path in sorted(self._directory.glob("broker-*.out")):
             for line in path.read_text(errors="replace").splitlines():
                 if found := words.search(line):
@@ -188,7 +195,11 @@ class KafkaGroups:
 
 
 class _Member:
-    """A consumer in a thread of its own. `assigned_at` is the wall-clock time of its last assignment."""
+    """A consumer that polls in a thread of its own while its context is open; the topic is also its group.
+
+    owned         its assignment
+    assigned_at   the wall-clock time (s) of its last assignment; 0 before the first
+    """
 
     def __init__(self, client: dict[str, Any], topic: str) -> None:
         from confluent_kafka import Consumer

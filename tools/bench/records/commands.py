@@ -59,7 +59,10 @@ def _measure(env: BenchEnvironment) -> dict[str, float]:
 
 
 def _produce(cluster: ClusterUnderTest, tps: Sequence[TopicPartition], lines: Sequence[bytes]) -> float:
-    """Return the seconds from the first `send` to the last acknowledgement."""
+    """Send each line as a record; return the seconds from the first `send` to the last acknowledgement.
+
+    Raises NotMeasured if a record was not acknowledged.
+    """
     with Producer(cluster.bootstrap_servers, client_id="bench") as producer:
         producer.partitions_for(tps[0].topic)
         started = time.perf_counter()
@@ -72,7 +75,10 @@ def _produce(cluster: ClusterUnderTest, tps: Sequence[TopicPartition], lines: Se
 
 
 def _consume(cluster: ClusterUnderTest, tps: Sequence[TopicPartition], lines: Sequence[bytes]) -> float:
-    """Return the seconds from the first poll to the last record."""
+    """Read the topic; return the seconds from the first poll to the last record.
+
+    Raises NotMeasured if the number or the bytes of the records differ from those of the lines.
+    """
     read = read_records(cluster.bootstrap_servers, tps, len(lines))
     if (read.records, read.size_bytes) != (len(lines), sum(map(len, lines))):
         raise NotMeasured(f"{len(lines)} records were acknowledged, {read.records} read")
@@ -82,7 +88,10 @@ def _consume(cluster: ClusterUnderTest, tps: Sequence[TopicPartition], lines: Se
 def _run(
     cluster: ClusterUnderTest, name: str, tps: Sequence[TopicPartition], *rest: str, output: Path | None = None
 ) -> float:
-    """Return the seconds from the command's start to its exit."""
+    """Run the command of `tidelog` on the topic, and return the seconds from its start to its exit.
+
+    `output` gets its standard output; None discards it. Raises NotMeasured if the command fails.
+    """
     arguments = [*_COMMAND, name, tps[0].topic, *rest, "--bootstrap-servers", cluster.bootstrap_servers]
     with (output or Path("/dev/null")).open("wb") as target:
         started = time.perf_counter()

@@ -22,7 +22,10 @@ _SILENCE_S = 30.0
 
 
 def benchmark(size: int, aim: str) -> Benchmark:
-    """Return the benchmark of values of `size` bytes in six partitions."""
+    """Return the benchmark of one consumer that reads values of `size` bytes from six partitions.
+
+    `aim` is that of reading a stored topic.
+    """
     name = f"consume-{size}B"
     values = in_words(size)
     records = Figure(
@@ -68,7 +71,10 @@ def _while_producing(cluster: ClusterUnderTest, size: int, seconds: float) -> fl
 
 
 def _follow(consumer: Consumer, writer: subprocess.Popen[bytes]) -> Read:
-    """Read until the writer has ended and no record comes any more."""
+    """Read until the writer has ended and a poll returns no record, or until no record has come for 30 s.
+
+    The result's seconds are from the first to the last poll with records.
+    """
     records = size_bytes = 0
     first = last = time.perf_counter()
     while time.perf_counter() - last < _SILENCE_S:

@@ -47,7 +47,10 @@ def measure(env: BenchEnvironment) -> dict[str, float]:
 
 
 def main(bootstrap_servers: str, topic: str) -> None:
-    """Print a line when the consumer is ready, then for each record its time from send to poll in milliseconds."""
+    """Print a line when the consumer is ready, then for each record its time from send to poll in milliseconds.
+
+    Return if no record comes for a minute.
+    """
     with Consumer(bootstrap_servers, client_id="bench", auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         consumer.poll()

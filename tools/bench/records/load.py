@@ -29,10 +29,11 @@ def in_words(size: int) -> str:
 
 
 class Load(ABC):
-    """Sends values of `size` bytes to the partitions of a new topic in turn.
+    """Sends random values of `size` bytes to the partitions of a new topic in turn.
 
-    sent         records, all of which are acknowledged if `check` raises no error
-    elapsed_s    from the first send to the last acknowledgement
+    sent          the number of records, all of which are acknowledged if `check` raises no error
+    elapsed_s     from the first send to the last acknowledgement, without the first record of each partition
+    brokers_cpu, client_cpu   the CPU time of all brokers, and of this process, in that time
     """
 
     SETTINGS: ClassVar[str]
@@ -49,7 +50,7 @@ class Load(ABC):
         self._futures: list[RecordFuture] = []
 
     def produce(self, seconds: float) -> None:
-        """Send for `seconds`, then wait for what is in flight."""
+        """Send for `seconds`, wait until all records are acknowledged or have failed, and set the fields."""
         self._prepare()
         value = os.urandom(self._size)
         with ExitStack() as stack:
@@ -70,14 +71,17 @@ class Load(ABC):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Make the values that are to be sent."""
+        """Make the values that are to be sent, before the measured time."""
 
     @abstractmethod
     def _send(self, producers: Sequence[Producer], until: float) -> int:
-        """Send until the time `until`, keep the futures, and return the number of records."""
+        """Send until `until` (by `time.perf_counter`), and return the number of records; add futures to `_futures`."""
 
     def check(self) -> None:
-        """Check that every record was acknowledged and can be read. Raises NotMeasured."""
+        """Raise NotMeasured unless every record was acknowledged, and all of them can be read.
+
+        Call once, after `produce`.
+        """
         failed = sum(not future.succeeded() for future in self._futures)
         if failed:
             raise NotMeasured(f"{failed} of {len(self._futures)} futures were not acknowledged")
@@ -86,7 +90,7 @@ class Load(ABC):
 
 
 class RecordLoad(Load):
-    """Calls `Producer.send` once for each record."""
+    """A load by one producer, with one call of `Producer.send` for each record."""
 
     SETTINGS = "one producer with its defaults"
 
@@ -106,7 +110,10 @@ class RecordLoad(Load):
 
 
 def topic_of(cluster: ClusterUnderTest, rows: int, size: int, partitions: int) -> Sequence[TopicPartition]:
-    """Create a topic with `rows` records for a benchmark that reads, and return its partitions."""
+    """Create a topic, send `rows` records of `size` random bytes to its partitions in turn, and return the partitions.
+
+    Whether every record was acknowledged is not checked.
+    """
     tps = cluster.create_topic(partitions)
     values = [os.urandom(size) for _ in range(VALUES)]
     with Producer(cluster.bootstrap_servers, client_id="bench") as producer:

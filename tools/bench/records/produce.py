@@ -16,7 +16,13 @@ _CPU_AIM = "≤ 14"
 
 
 def benchmark(load_of: type[Load], name: str, how: str, size: int, partitions: int, aim: str) -> Benchmark:
-    """Return the benchmark of values of `size` bytes to `partitions` partitions in turn."""
+    """Return the benchmark of a load of values of `size` bytes to `partitions` partitions in turn.
+
+    load_of   the kind of load
+    name      the beginning of the benchmark's name
+    how       the kind of load in words
+    aim       the aim of the rate: MB/s from 1000 bytes on, else records/s
+    """
     name = f"{name}-{size}B-{partitions}p"
     values = f"{in_words(size)}, {partitions} partition{'s' if partitions > 1 else ''}"
     # Kafka's client cannot send ready-made batches.

@@ -18,7 +18,7 @@ _Polled = Callable[[Consumer], Iterator[tuple[int, int]]]
 
 
 class Read(NamedTuple):
-    """Records, the bytes of their values, and the seconds from the first poll to the last record."""
+    """The number of records that were read, the bytes of their values, and the seconds that it took."""
 
     records: int
     size_bytes: int
@@ -30,7 +30,10 @@ class Read(NamedTuple):
 
 
 def read_records(bootstrap_servers: str, tps: Sequence[TopicPartition], count: int) -> Read:
-    """Read by `Consumer.poll` with its defaults, and look at the value of each record."""
+    """Read the partitions from their start until `count` records are read, at most 300 s; return what was read.
+
+    Reads by `Consumer.poll` with its defaults, and takes the length of each record's value.
+    """
 
     def polled(consumer: Consumer) -> Iterator[tuple[int, int]]:
         for records in consumer.poll(timeout_ms=_POLL_MS).values():
@@ -40,7 +43,7 @@ def read_records(bootstrap_servers: str, tps: Sequence[TopicPartition], count: i
 
 
 def read_columns(bootstrap_servers: str, tps: Sequence[TopicPartition], count: int) -> Read:
-    """Read by `Consumer.poll_batches`, and decode to columns."""
+    """Read as `read_records` does, but by `Consumer.poll_batches`, and decode the batches to columns."""
 
     def polled(consumer: Consumer) -> Iterator[tuple[int, int]]:
         for batches in consumer.poll_batches(timeout_ms=_POLL_MS).values():

@@ -26,7 +26,7 @@ _BATCHES = 64
 
 
 class BatchLoad(Load):
-    """Calls `Producer.send_batch` once for each batch."""
+    """A load by PRODUCERS producers, with one call of `Producer.send_batch` for each batch."""
 
     SETTINGS = (
         f"{PRODUCERS} producers with {BUFFER_BYTES >> 20} MiB each in one process, batches of {BATCH_BYTES >> 10} KiB "
@@ -44,7 +44,7 @@ class BatchLoad(Load):
 
 
 def batches_of(size: int) -> tuple[list[bytes], int]:
-    """Return different batches, and the number of records in each."""
+    """Return _BATCHES different batches of BATCH_BYTES with random values of `size` bytes, and the records in each."""
     batches = []
     for _ in range(_BATCHES):
         builder = BatchBuilder(BATCH_BYTES)
@@ -63,7 +63,10 @@ def send_until(
     until: float,
     futures: list[RecordFuture],
 ) -> int:
-    """Send to the partitions in turn, by each producer in turn, and return the number of batches."""
+    """Send batches until `until` (`time.perf_counter`), and return their number; append their futures to `futures`.
+
+    The partitions take turns, and each producer sends one batch to every partition before the next producer does.
+    """
     sends = [producer.send_batch for producer in producers]
     for number in count():
         if time.perf_counter() >= until:
@@ -74,7 +77,10 @@ def send_until(
 
 
 def main(bootstrap_servers: str, topic: str, partitions: int, size: int, seconds: float) -> int:
-    """Send for `seconds`, and return the number of acknowledged records."""
+    """Send for `seconds`, wait for all acknowledgements, and return the number of records.
+
+    Exits the process with a message if a batch was not acknowledged.
+    """
     batches, records = batches_of(size)
     futures: list[RecordFuture] = []
     with Producer(bootstrap_servers, **BatchLoad.OPTIONS) as producer:

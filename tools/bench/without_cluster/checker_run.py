@@ -24,7 +24,7 @@ _REPLICAS: Final = (1, 2, 3)
 
 @dataclass(slots=True)
 class _Log:
-    """The records of a partition. Each line of a history holds one batch."""
+    """The records of a partition: the id and the timestamp (ms) of the record at each offset, and the batches."""
 
     tp: TopicPartition
     ids: array[int] = field(default_factory=lambda: array("q"))
@@ -35,7 +35,11 @@ class _Log:
 def write_run(
     directory: Path, writes: int, readers: int, *, partitions: int = 4, producers: int = 4, batch: int = 50
 ) -> None:
-    """Write `writes` records, each read by each reader. Every partition has three replicas and keeps its leader."""
+    """Write the histories and final logs of a run without faults into `directory`.
+
+    The producers write `writes` records in batches of `batch`, and each reader reads every record. Every partition has
+    three replicas and keeps its leader, broker 1. Equal arguments give equal files.
+    """
     rng = random.Random(7)
     logs = [_Log(TopicPartition("t", number)) for number in range(partitions)]
     _write_produces(directory, logs, writes // batch, producers, batch, rng)
@@ -77,7 +81,10 @@ def _write_produces(
 
 
 def _write_reads(directory: Path, name: str, logs: Sequence[_Log], records: int, reader: int) -> None:
-    """Write the reads after the produces, as a consumer that starts late reads."""
+    """Write a reader's history: reads of all records, and look-ups by time, at times after all produces.
+
+    Each read has up to `records` records. `reader` is the number of the session.
+    """
     t = sum(len(log.ids) for log in logs) * _STEP_NS
     with _open(directory, Client(name)) as history:
         for log in logs:
@@ -92,7 +99,7 @@ def _write_reads(directory: Path, name: str, logs: Sequence[_Log], records: int,
 
 
 def _answers(log: _Log, count: int) -> Iterator[tuple[int, int]]:
-    """Yield target times, each with the first record at or after it. No target exceeds the greatest timestamp."""
+    """Yield about `count` target times (ms), each with the offset of the first record at or after it."""
     offset, greatest = 0, log.ts[0]
     for target in range(log.ts[0], max(log.ts), max(1, (max(log.ts) - log.ts[0]) // count)):
         while greatest < target:

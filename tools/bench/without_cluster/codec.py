@@ -54,7 +54,10 @@ def measure(env: BenchEnvironment) -> dict[str, float]:
 
 
 def _rate(work: Callable[[], object]) -> float:
-    """Return records per second of CPU time, by the fastest of several runs, which other processes disturbed least."""
+    """Run `work` several times on _RECORDS records, and return the records per second of CPU time of the fastest run.
+
+    Other processes disturbed that run least.
+    """
     took = []
     for _ in range(_REPEAT):
         started = time.process_time()
@@ -71,7 +74,7 @@ def _join(values: list[bytes]) -> bytes:
 
 
 def _encode(stamped: list[tuple[int, bytes]]) -> list[bytes]:
-    """Encode batch after batch, each as full as its limit allows."""
+    """Return the records (timestamp in ms, value) in batches, each as full as its limit allows."""
     batches = []
     builder, base_offset = BatchBuilder(_BATCH_BYTES), 0
     for timestamp_ms, value in stamped:

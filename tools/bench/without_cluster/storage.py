@@ -35,7 +35,10 @@ _CONFIG = LogConfig(max_message_bytes=2 * _LARGE)
 
 
 def _batch(size_bytes: int) -> tuple[bytes, int]:
-    """Return a batch of about that size and its number of records, of 100 random bytes and a millisecond each."""
+    """Return a batch of about that size, and the number of its records.
+
+    Each record has 100 random bytes, and the timestamp of the n-th record (from 0) is _T0 + n ms.
+    """
     count = size_bytes // (_RECORD + 9)
     return encode_batch([(_T0 + number, None, os.urandom(_RECORD), ()) for number in range(count)]), count
 
@@ -50,7 +53,10 @@ def _fresh_log(directory: Path, config: LogConfig = _CONFIG) -> Iterator[Log]:
 
 
 def _moved(batch: bytes, first_ms: int) -> bytearray:
-    """Return the batch with later timestamps, so that both indexes grow and look-ups have different answers."""
+    """Return a copy of the batch whose first record has the timestamp `first_ms`.
+
+    With later timestamps both indexes grow, and look-ups have different answers.
+    """
     draft = bytearray(batch)
     header = read_header(batch)
     last_ms = first_ms + header.last_offset_delta
@@ -80,7 +86,7 @@ _APPEND = {
 
 
 def measure_append(env: BenchEnvironment) -> dict[str, float]:
-    """Measure both in turns, so that slow changes of the machine affect both alike."""
+    """Measure appends as leader and bare writes in turns, so that slow changes of the machine affect both alike."""
     figures: dict[str, float] = {}
     for size in (_LARGE, _SMALL):
         batch, records = _batch(size)
@@ -124,7 +130,7 @@ _READ = Figure("storage-read.read", "read by offset, one after the other", "MB/s
 
 
 def measure_read(env: BenchEnvironment) -> dict[str, float]:
-    """Measure both in turns, over the same number of bytes."""
+    """Measure reads of the log and bare reads of its file in turns, over the same number of bytes."""
     batch, records = _batch(_SMALL)
     each = _TURN // len(batch)
     turns = _PAYLOAD // _TURN
@@ -181,7 +187,7 @@ _SCAN = Figure("storage-look-up.scan", "bound: os.pread and CRC-32C of the same 
 
 
 def measure_look_ups(env: BenchEnvironment) -> dict[str, float]:
-    """Measure look-ups, then the recovery of the larger log."""
+    """Measure look-ups by offset and by time in a short and a long log, then the recovery of the long log."""
     batch, _ = _batch(_SMALL)
     figures: dict[str, float] = {}
     for many in (_FEW, _MANY):
@@ -201,13 +207,13 @@ def measure_look_ups(env: BenchEnvironment) -> dict[str, float]:
 
 
 def _by_time(log: Log, offset: int) -> None:
-    """Look up the n-th millisecond, which is the timestamp of the n-th record."""
+    """Look up the timestamp of the record at this offset, and check that the answer is this offset."""
     found = log.offset_for_timestamp(_T0 + offset, log.log_end_offset)
     assert found is not None and found.offset == offset
 
 
 def _look_up_us(offsets: list[int], look_up: Callable[[int], object]) -> float:
-    """Return the median of single look-ups at places that were looked up before.
+    """Return the median time (µs) of single look-ups at these offsets, all of which were looked up once before.
 
     A short and a long log are measured at the same number of places, so that the same number of bytes is warm for both.
     Otherwise the longer log would also be charged for misses of the processor's caches, which hold the whole shorter

@@ -15,7 +15,10 @@ _ROWS = 2048
 
 
 def read_counts(directory: Path) -> Counts:
-    """Read the `counts/` of `windowed_counts.py` (columns minute, source, lines), one file at a time."""
+    """Return the counts in the Parquet files that `windowed_counts.py` wrote into `counts/`, summed up.
+
+    The files have the columns minute, source and lines, and are read one at a time. No files give empty counts.
+    """
     pa.set_memory_pool(pa.system_memory_pool())
     counts: dict[str, MinuteCounts] = {}
     for file in sorted(directory.glob("*.parquet")):

@@ -14,11 +14,12 @@ Counts = Mapping[str, Mapping[int, int]]
 
 
 class PlainCount:
-    """Counts lines from a starting time, which is chosen after the first lines were seen.
+    """Counts lines from a starting time on, which is chosen after the first lines were added.
 
-    excluded   lines older than the starting time
-    total      counted lines; one thread adds and any thread may read
-    counts     the same by source and minute
+    excluded                lines older than the starting time
+    total                   counted lines; one thread adds and any thread may read
+    counts                  the counted lines by source and minute
+    starting_timestamp_ms   None until it is chosen; lines are only kept until then
     """
 
     def __init__(self) -> None:
@@ -39,7 +40,7 @@ class PlainCount:
             self.excluded += 1
 
     def undecided_ms(self) -> list[int]:
-        """Return the times of the lines so far, before the starting time is chosen."""
+        """Return the times of the lines that were added so far; empty once the starting time is chosen."""
         return [timestamp_ms for timestamp_ms, _ in self._undecided]
 
     def start_from(self, starting_timestamp_ms: int) -> None:
@@ -52,7 +53,7 @@ class PlainCount:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Compares two counts of the same lines, of which the second leaves out lines that came too late.
+    """The difference between two counts of the same lines, of which the second leaves out lines that came too late.
 
     missing   lines that the second count lacks, which may be as many as it reports late
     surplus   lines that only the second count has, which is always an error
@@ -72,5 +73,5 @@ def compare(plain: Counts, parquet: Counts) -> Comparison:
 
 
 def total(counts: Counts) -> int:
-    """Return the number of all lines of all sources."""
+    """Return the number of counted lines of all sources and minutes together."""
     return sum(sum(by_minute.values()) for by_minute in counts.values())

@@ -13,9 +13,10 @@ _SECOND_BUCKETS = 1_000_000_000 // _BUCKET_NS
 class Acknowledgements:
     """Counts outcomes. One thread writes at a time and any thread reads, because every field only grows.
 
-    acked, failed   records with an outcome
-    by_partition    acknowledged records of each partition
-    ends            the offset after the last acknowledged one of each partition
+    acked, failed   numbers of acknowledged and of failed records
+    first_error     the error of the first failed record; None if there is none
+    by_partition    number of acknowledged records of each partition
+    ends            the offset after the largest acknowledged one of each partition; 0 before the first
     """
 
     def __init__(self, partitions: int, now_ns: Callable[[], int]) -> None:
@@ -49,12 +50,15 @@ class Acknowledgements:
         self.first_error = self.first_error or error
 
     def in_second_before(self, moment_ns: int) -> int:
-        """Return the acknowledgements in the last whole second before `moment_ns`, which is at most a second ago."""
+        """Return the number of acknowledgements in the last second before `moment_ns`, which is at most a second ago.
+
+        The second is rounded to 10 ms.
+        """
         last = moment_ns // _BUCKET_NS
         return sum(count for bucket, count in list(self._recent) if last - _SECOND_BUCKETS <= bucket < last)
 
     def watch(self, since_ns: int) -> None:
-        """Remember each partition's first acknowledgement of a record that was sent after `since_ns`.
+        """Remember, from now on, each partition's first acknowledgement of a record that was sent after `since_ns`.
 
         An answer that a dead broker had already written can still arrive. It cannot answer a later record.
         """
@@ -62,5 +66,5 @@ class Acknowledgements:
         self._watched_since_ns = since_ns
 
     def first_after_ns(self, partition: int) -> int | None:
-        """Return when a watched partition first acknowledged again, or None if it has not yet."""
+        """Return the time (ns) of the acknowledgement that `watch` remembers for a partition; None if none came yet."""
         return self._first_after.get(partition)

@@ -13,12 +13,12 @@ _BUFFER_BYTES = 1 << 18
 
 
 def digest_of(value: bytes) -> str:
-    """Return the digest by which journal and audit recognise a value."""
+    """Return the digest by which journal and audit recognise a value: 32 hexadecimal digits of its SHA-256."""
     return hashlib.sha256(value).hexdigest()[:32]
 
 
 class Journal:
-    """Appends to a new file, from one thread at a time."""
+    """Writes the journal of one topic into a new file, from one thread at a time. Lines are buffered until `close`."""
 
     def __init__(self, path: Path, topic: str) -> None:
         self.path = path
@@ -29,7 +29,7 @@ class Journal:
         self._file.write(f'{self._prefix}{partition}, "offset": {offset}, "digest": "{digest}", "acked": true}}\n')
 
     def unacknowledged(self, partition: int, digest: str) -> None:
-        """Write a record that was sent and failed. The topic may contain it or not."""
+        """Write a line for a record that was sent and failed; the topic may contain the record or not."""
         self._file.write(f'{self._prefix}{partition}, "offset": -1, "digest": "{digest}", "acked": false}}\n')
 
     def close(self) -> None:

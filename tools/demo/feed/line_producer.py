@@ -26,10 +26,12 @@ _STOP_S = 3.0
 class LineProducer:
     """Sends on a thread of its own until the input has ended after `finish`, or until `stop`.
 
-    sent                 records handed to the producer, each of which ends as acknowledged or failed
-    stamped_by_arrival   sent records whose lines have no time of their own
+    sent                 number of records handed to the producer, each of which ends as acknowledged or failed
+    stamped_by_arrival   number of sent records whose lines have no time of their own
+    sent_by_partition    number of sent records of each partition
+    acks                 the outcomes
     finished             is set when no more record will be sent
-    error                the error that ended the thread early
+    error                the error that ended the thread early, or None
     """
 
     def __init__(
@@ -66,12 +68,12 @@ class LineProducer:
         self._thread.start()
 
     def finish(self) -> None:
-        """Send the rest of the input without limits, and end with it."""
+        """Let the thread send the rest of the input without limits, and end with it. The call does not wait."""
         self._pace.enter(Stage("the rest", None, 0))
         self._finishing = True
 
     def stop(self) -> None:
-        """Send no more. Records in flight still get their outcome."""
+        """Send no more, and wait until the thread has ended, at most 3 s. Records in flight still get their outcome."""
         self._stopped = True
         if self._thread.ident is not None:
             self._thread.join(_STOP_S)
@@ -82,7 +84,8 @@ class LineProducer:
     def between_records(self, action: Callable[[], None], *, behind_burst: bool = False) -> None:
         """Run `action` on the sending thread, so that no record is sent meanwhile, and wait for its end.
 
-        With `behind_burst` the action follows immediately after some records, so that these are in flight.
+        With `behind_burst` the action follows immediately after some records, if there are any, so that these are in
+        flight. Raises the action's error, or the thread's error if the thread has ended.
         """
         callback = _Callback(action, behind_burst)
         self._callback = callback
@@ -93,7 +96,10 @@ class LineProducer:
             raise callback.error
 
     def send_next_to(self, partitions: Iterable[int]) -> None:
-        """Send the next records to these partitions. Only the sending thread may call this."""
+        """Send the next records to these partitions, one to each, before all partitions take turns again.
+
+        Only the sending thread may call this.
+        """
         self._next_partition = itertools.chain(partitions, self._next_partition)
 
     @property
@@ -102,11 +108,11 @@ class LineProducer:
 
     @property
     def sources(self) -> int:
-        """Return the number of inputs that the lines came from."""
+        """Return the number of inputs that the sent lines came from."""
         return len(self._keys)
 
     def unacknowledged(self, partition: int) -> int:
-        """Return the partition's records that were sent and are not acknowledged."""
+        """Return how many of the records sent to the partition are not acknowledged, failed ones included."""
         return self.sent_by_partition[partition] - self.acks.by_partition[partition]
 
     def _run(self) -> None:

@@ -9,7 +9,10 @@ _DAY_MS = 86_400_000
 
 
 def choose_start(timestamps_ms: Iterable[int]) -> int:
-    """Return a time later than a twentieth of the known times, and at least one. Raises ValueError for no times."""
+    """Return a starting time (ms) that excludes about a twentieth of the known times, and at least one.
+
+    Raises ValueError for no times.
+    """
     ordered = sorted(timestamps_ms)
     if not ordered:
         raise ValueError("no line, no time")
@@ -20,7 +23,9 @@ def choose_start(timestamps_ms: Iterable[int]) -> int:
 
 
 def watermark(stamps_ms: list[int], mixed: bool, now_ms: int) -> str:
-    """Return how late a line may come, from the times of the lines that are known before the stream starts.
+    """Return Spark's watermark delay, such as "10 minutes", from the times of the lines known before the stream starts.
+
+    Later lines than that are not counted. The delay is at least ten minutes.
 
     Old logs are sent in seconds although they took days, and one partition may be ahead of another by what was read
     ahead. Lines without a time bear the time of their arrival. If such lines are among them (`mixed`), the watermark

@@ -22,7 +22,11 @@ _EPOCH_LEAD = rb"(?:\A(?:[\[(<\"']|- )?|audit\(|(?<!\w)(?:ts|time|timestamp|epoc
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One way to write a time. For a count since 1970, ms_numerator / ms_denominator is its unit."""
+    """One way to write a time.
+
+    has_…   whether the pattern has this group
+    ms_numerator / ms_denominator   the unit in ms of a count since 1970; 0 for other forms
+    """
 
     name: str
     pattern: re.Pattern[bytes]
@@ -111,9 +115,10 @@ FORMS = (
 
 
 def seconds_ms(match: re.Match[bytes], local_zone: tzinfo | None, year: int | None = None) -> int | None:
-    """Return the match's whole second in milliseconds since 1970, or None if its fields are no date.
+    """Return the match's time in milliseconds since 1970, without its fraction, or None if its fields are no date.
 
-    `local_zone` is used for a stamp without a zone (None: this machine's), `year` for a form without one.
+    The form must not be a count since 1970. `local_zone` is used for a stamp without a zone (None: this machine's),
+    `year` for a form without one.
     """
     fields = match.groupdict(b"")
     year = int(fields["year"]) if year is None else year
@@ -139,7 +144,7 @@ def seconds_ms(match: re.Match[bytes], local_zone: tzinfo | None, year: int | No
 
 
 def fraction_ms(fraction: bytes | None) -> int:
-    """Return the milliseconds of a fraction's digits, truncated."""
+    """Return the milliseconds of a fraction of a second, given by its digits, truncated; 0 for None."""
     return int((fraction + b"00")[:3]) if fraction else 0
 
 

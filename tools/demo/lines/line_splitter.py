@@ -18,7 +18,7 @@ class Line(NamedTuple):
 
 
 class TooLong(NamedTuple):
-    """The place of a line that no record can hold."""
+    """The place and the size of a line that was dropped because no record can hold it; lines are counted from 1."""
 
     source: str
     line_number: int
@@ -32,7 +32,7 @@ class LineSplitter:
     """Turns chunks into whole lines. A line over the limit is dropped while it arrives, and its place is noted.
 
     too_long_count   the number of dropped lines
-    too_long         the places of the first of them
+    too_long         the places of the first 20 of them
     """
 
     def __init__(self, source: str, max_line_bytes: int = MAX_LINE_BYTES) -> None:
@@ -45,7 +45,7 @@ class LineSplitter:
         self._line_number = 0
 
     def split(self, chunk: bytes) -> list[bytes]:
-        """Return the lines that `chunk` completes, in order."""
+        """Return the lines that `chunk` completes, in order, without newlines; keep the rest for the next call."""
         first, *more = chunk.split(b"\n")
         self._add(first)
         if not more:
@@ -63,7 +63,7 @@ class LineSplitter:
         return lines
 
     def end(self) -> list[bytes]:
-        """Return the last line if it has no newline."""
+        """Return the last line if it has no newline, else nothing. Call once, after the last chunk."""
         return self._complete() if self._begun or self._dropped_bytes else []
 
     def _add(self, piece: bytes) -> None:

@@ -31,7 +31,7 @@ _TIME_LIKE = re.compile(rb"\d:\d\d|\d{6}|\d\.\d\d\.\d\d")
 
 
 class LineTimes:
-    """Finds the times of one source, whose lines mostly have the form of the line before."""
+    """Finds the times in the lines of one source; the form of the last line is tried first."""
 
     def __init__(self, local_zone: tzinfo | None = None) -> None:
         """Use `local_zone` for stamps without a zone; None is this machine's zone."""
@@ -68,7 +68,7 @@ class LineTimes:
         return None
 
     def _read(self, form: Form, match: re.Match[bytes], now_ms: int) -> int | None:
-        """Return the match in milliseconds, or None if its fields are no date."""
+        """Return the match's time in milliseconds since 1970, with its fraction, or None if its fields are no date."""
         whole: int | None
         if form.ms_numerator:
             whole = int(match[1]) * form.ms_numerator // form.ms_denominator
@@ -89,7 +89,7 @@ class LineTimes:
         return None
 
     def _second(self, form: Form, match: re.Match[bytes], year: int | None) -> int | None:
-        """Convert a match. Results are kept, because conversion costs more than the search and lines share seconds."""
+        """Return `seconds_ms` of the match. Results are kept, because conversion is slow and lines share seconds."""
         key = (match[1], match["zone"] if form.has_zone else None, year)
         try:
             return self._known[key]
@@ -102,5 +102,5 @@ class LineTimes:
 
 @lru_cache(maxsize=8)
 def _year_tomorrow(day: int) -> int:
-    """Return the newest year that any time zone can have on a day since 1970."""
+    """Return the year of the day after this one (days since 1970), which may have begun in a time zone ahead."""
     return datetime.fromtimestamp((day + 1) * _DAY_MS // 1000, UTC).year

@@ -23,7 +23,7 @@ class LiveLogs:
     """
 
     def __init__(self, files: Mapping[str, Path]) -> None:
-        """Follow `files`: the name under which lines are counted, and a file that may be created later."""
+        """Follow `files`, given by the name under which their lines are counted; a file may be created later."""
         self._followers = [_Follower(name, path) for name, path in files.items()]
         self._stopped = threading.Event()
 
@@ -39,7 +39,7 @@ class LiveLogs:
         self._stopped.set()
 
     def lines(self) -> Iterator[Line]:
-        """Yield lines and wait for more, until `stop`."""
+        """Yield the lines of all files as they are written, until `stop`; each file keeps its own order. Call once."""
         last = False
         while True:
             for follower in self._followers:

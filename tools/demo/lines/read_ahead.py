@@ -17,9 +17,9 @@ MAX_BYTES = 8 << 20
 
 
 class ReadAhead:
-    """Fills itself from `lines` on a thread of its own.
+    """A store that fills itself from `lines` on a thread of its own, up to `max_lines` or `max_bytes`.
 
-    `take` raises an error of `lines` after all earlier lines were taken.
+    `len` is the number of lines in the store.
     """
 
     def __init__(self, lines: Iterator[Line], *, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> None:
@@ -40,16 +40,22 @@ class ReadAhead:
 
     @property
     def full(self) -> bool:
-        """Return whether the reader waits for space. Any amount of input may then follow."""
+        """Return whether the store has reached a limit, so that the reader waits.
+
+        Any amount of input may then follow.
+        """
         return len(self._held) >= self._max_lines or self._held_bytes >= self._max_bytes
 
     @property
     def ended(self) -> bool:
-        """Return whether no more line will be added."""
+        """Return whether no more line will be added: the input has ended or failed, or the store was closed."""
         return self._ended
 
     def take(self, count: int) -> list[Line]:
-        """Return up to `count` lines without waiting."""
+        """Remove and return up to `count` lines, the oldest first, without waiting.
+
+        Raises the error with which `lines` has failed, once all earlier lines are taken.
+        """
         with self._changed:
             if not self._held and self._error is not None:
                 raise self._error
@@ -59,17 +65,17 @@ class ReadAhead:
         return taken
 
     def wait_filled(self, timeout_s: float) -> bool:
-        """Return whether the store became full, or the input ended, within the time."""
+        """Wait until the store is full or the input has ended, at most `timeout_s`; return whether that was so."""
         with self._changed:
             return self._changed.wait_for(lambda: self.full or self._ended, timeout_s)
 
     def stamps_ms(self) -> list[int | None]:
-        """Return the times of the lines in the store."""
+        """Return the times (ms) of the lines in the store, in order; None for a line without a time."""
         with self._changed:
             return [line.stamp_ms for line in self._held]
 
     def close(self) -> None:
-        """Read no more. A thread that waits inside its input ends with the process."""
+        """Add no more lines; the call does not wait. A thread that waits inside its input ends with the process."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -46,7 +46,7 @@ class LineSource:
         return self._splitter.too_long_count
 
     def lines(self) -> Iterator[Line]:
-        """Yield all lines once. Raises InputError if reading fails."""
+        """Read the input to its end, yield its lines, and close it. Call once. Raises InputError if reading fails."""
         try:
             with self._stream:
                 # One read returns what a pipe holds now, and does not wait until a buffer is full.
@@ -64,7 +64,10 @@ class LineSource:
 
 
 def open_files(paths: Sequence[str]) -> list[LineSource]:
-    """Return every file of a command line, where `-` is standard input. InputError names the first unreadable one."""
+    """Return a source for every file of a command line, each only once; `-` is standard input.
+
+    Raises InputError for the first that is missing, unreadable or binary.
+    """
     names = _distinct_names(paths)
     return [standard_input() if path == "-" else LineSource(names[path], _open_text(Path(path))) for path in names]
 
@@ -77,7 +80,7 @@ def standard_input() -> LineSource:
 
 
 def stdin_is_meant(wait_s: float = 1.0) -> bool:
-    """Return whether standard input is meant as input: a file, or a pipe that has data soon.
+    """Return whether standard input is meant as input: a file, or a pipe or socket with data within `wait_s`.
 
     A silent pipe that a scheduler left open, a terminal and /dev/null are no input.
     """
@@ -96,7 +99,11 @@ def stdin_is_meant(wait_s: float = 1.0) -> bool:
 
 
 def machine_logs(directory: Path = Path("/var/log")) -> tuple[list[LineSource], list[str]]:
-    """Return the readable text files below `directory`, and a line of text for each log that is too large."""
+    """Return the readable text files below `directory`, and a line of text for each that is left out as too large.
+
+    Empty, binary and unreadable files are skipped. A file that would exceed the limit of all files together counts as
+    too large.
+    """
     sources: list[LineSource] = []
     left_out: list[str] = []
     total_bytes = 0
@@ -119,7 +126,10 @@ def machine_logs(directory: Path = Path("/var/log")) -> tuple[list[LineSource], 
 
 
 def in_order_of_time(sources: Sequence[LineSource]) -> Iterator[Line]:
-    """Yield the lines of all sources merged by their times. Each source keeps its own order."""
+    """Yield the lines of all sources merged by their times. Each source keeps its own order.
+
+    A line without a time follows the line before it in its source.
+    """
     if len(sources) == 1:
         return sources[0].lines()
     merged = heapq.merge(*(_keyed(number, source.lines()) for number, source in enumerate(sources)))
@@ -127,9 +137,10 @@ def in_order_of_time(sources: Sequence[LineSource]) -> Iterator[Line]:
 
 
 def _keyed(number: int, lines: Iterator[Line]) -> Iterator[tuple[int, int, int, Line]]:
-    """Yield lines with their sort keys. A line without a time follows the line before it.
+    """Yield each line with its sort key (ms), the source's number and the line's number, which are unique.
 
-    Leading lines without a time go with the first line that has one.
+    A line without a time, or with an earlier one, has the key of the line before it. Up to 64 leading lines without a
+    time have the key of the first line that has one, else the present time.
     """
     key, count = None, 0
     lead: list[Line] = []
@@ -149,7 +160,10 @@ def _keyed(number: int, lines: Iterator[Line]) -> Iterator[tuple[int, int, int, 
 
 
 def _open_text(path: Path) -> BinaryIO:
-    """Open a file. Raises InputError if it is missing, no file, unreadable or binary. An empty file is text."""
+    """Open a file of text. Raises InputError if it is missing, a directory, unreadable or binary.
+
+    An empty file is text, and a pipe is not examined.
+    """
     try:
         if path.is_dir():
             raise InputError(f"{path} is a directory: name the files in it")
@@ -164,7 +178,10 @@ def _open_text(path: Path) -> BinaryIO:
 
 
 def looks_binary(sample: bytes) -> bool:
-    """Return whether bytes are binary. A stray NUL or broken UTF-8 is still text, UTF-16 and archives are not."""
+    """Return whether more than a twentieth of the bytes are control characters that text does not have.
+
+    A stray NUL or broken UTF-8 is still text, UTF-16 and archives are not.
+    """
     controls = sum(1 for byte in sample if byte < 32 and byte not in _TEXT_CONTROLS)
     return controls > _MAX_CONTROL_SHARE * len(sample)
 

@@ -31,7 +31,7 @@ _CONFIG = LogConfig.from_topic_configs({"segment.bytes": "1500", "index.interval
 
 
 class _OneFile(CrashableFiles):
-    """A directory that contains one file."""
+    """A file system in memory whose data directory contains one file with these bytes."""
 
     def __init__(self, name: str, data: bytes) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ def run_leader_epochs(data: bytes) -> None:
 
 
 def run_producer_snapshot(data: bytes) -> None:
-    """Check that a snapshot is read whole or not at all, as it is and with a matching CRC."""
+    """Check that a snapshot, as it is and with a matching CRC, is refused, or can be written and read again."""
     sealed = data[:2] + crc32c(data[CRC_COVERS_FROM:]).to_bytes(4) + data[CRC_COVERS_FROM:]
     for snapshot in (data, sealed):
         state = decode_snapshot(snapshot)
@@ -90,19 +90,19 @@ def run_producer_snapshot(data: bytes) -> None:
 
 
 def run_partition_metadata(data: bytes) -> None:
-    """Check that a topic ID is valid or absent."""
+    """Check that a topic id is absent, or not empty and no longer than the file."""
     found = partition_metadata.parse(data)
     if found is not None:
         check(0 < len(found.topic_id) <= len(data), found)
 
 
 def run_offset_index(data: bytes) -> None:
-    """Check that every offset is found if the `.index` of each segment holds arbitrary bytes."""
+    """Check that look-ups by offset and by time are right if the `.index` of each segment holds arbitrary bytes."""
     _check_look_ups(data, ".index")
 
 
 def run_time_index(data: bytes) -> None:
-    """Check that every time is found if the `.timeindex` of each segment holds arbitrary bytes."""
+    """Check that look-ups by offset and by time are right if the `.timeindex` of each segment holds arbitrary bytes."""
     _check_look_ups(data, ".timeindex")
 
 
@@ -138,7 +138,7 @@ def _times() -> list[int]:
 
 @cache
 def _written() -> Mapping[Path, bytes]:
-    """Return the files of a cleanly closed log of several segments."""
+    """Return the files of a cleanly closed log of several segments, with their contents."""
     files = CrashableFiles()
     files.make_directory(_DIRECTORY)
     files.make_directory(_LOG)

@@ -38,7 +38,10 @@ _LENGTH = 2
 
 
 def join(frames: Sequence[Buffer]) -> bytes:
-    """Return frames as one input: each after its length. The first and longest frame comes last, without a length."""
+    """Return frames as one input: the number of further frames, each of these after its length, then the first frame.
+
+    The inverse of `split` for up to three further frames.
+    """
     first, *others = frames
     parts = [len(others).to_bytes(1)]
     for frame in others:
@@ -47,7 +50,7 @@ def join(frames: Sequence[Buffer]) -> bytes:
 
 
 def split(data: bytes) -> list[bytes]:
-    """Return the frames of any input."""
+    """Return the frames, one to four, that any input stands for, as `join` writes them."""
     frames = []
     at = 1
     for _ in range(data[0] % 4 if data else 0):
@@ -83,7 +86,7 @@ def run_response(data: bytes) -> None:
 
 
 class _FakeSocket:
-    """A listening socket that keeps what the server sends."""
+    """A listening socket without a network: `take` delivers a message, and `sent` has the messages of the server."""
 
     endpoint = Endpoint("127.0.0.1", 1)
 

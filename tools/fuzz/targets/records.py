@@ -52,7 +52,10 @@ _PREFIX = 8
 
 
 def run_batch(data: bytes) -> None:
-    """Try any bytes as batches, as they are and with the CRC and length of the header corrected."""
+    """Try any bytes as batches, as they are and with magic, length and CRC corrected; only known errors may be raised.
+
+    Check also that all decoders agree on the corrected batch.
+    """
     for batch in (data, _sealed_again(data)):
         for position, header in _tried(lambda batch=batch: list(iter_headers(batch))) or ():  # type: ignore[misc]
             _tried(lambda batch=batch, p=position, h=header: validate_batch(batch, p, h))  # type: ignore[misc]
@@ -62,12 +65,15 @@ def run_batch(data: bytes) -> None:
 
 
 def run_records(data: bytes) -> None:
-    """Try any bytes as the records of a batch without compression."""
+    """Check that all decoders agree on a batch whose uncompressed records are any bytes."""
     _agree(_batch_of(data[:_PREFIX], data[_PREFIX:], Codec.NONE))
 
 
 def run_block(data: bytes) -> None:
-    """Try any bytes as compressed data: they are decompressed within the limit, or refused."""
+    """Check that any bytes, as compressed data, are decompressed within the limit, or refused.
+
+    Check also that decompressed data survives compression, and that all decoders agree on a batch with this block.
+    """
     codec = Codec(1 + data[0] % 4) if data else Codec.GZIP
     block = _tried(lambda: decompress(codec, data[1:], LIMIT))
     if block is not None:
@@ -79,7 +85,7 @@ def run_block(data: bytes) -> None:
 
 
 def _agree(batch: bytes) -> None:
-    """Check that every decoder returns the same records, or that all refuse."""
+    """Check that every decoder returns the records of `decode_records`; if that refuses, others raise known errors."""
     records = _tried(lambda: decode_records(batch, limit=LIMIT))
     buffers = _tried(lambda: decode_buffers(batch[: _first_length(batch)])) if records is not None else None
     if records is None:
@@ -110,7 +116,10 @@ def _agree(batch: bytes) -> None:
 
 
 def _agree_on_times(batch: bytes, records: Sequence[Record]) -> None:
-    """Compare the search by time with a linear scan. Records later than the header's largest time are not found."""
+    """Check that the search by time gives the result of a linear scan, at some times and offsets.
+
+    No record is expected beyond the header's max timestamp or last offset.
+    """
     header = read_header(batch)
     times = {each.timestamp for each in records[:: max(1, len(records) // 4)]}
     for target in {*times, *(time + 1 for time in times), header.max_timestamp}:
@@ -138,7 +147,7 @@ def _first_length(batch: bytes) -> int:
 
 
 def _sealed_again(data: bytes) -> bytes:
-    """Return the batch with the correct magic, length and CRC."""
+    """Return the bytes as a batch with the correct magic, length and CRC; unchanged if shorter than a header."""
     if len(data) < HEADER_BYTES:
         return data
     batch = bytearray(data)

@@ -23,7 +23,7 @@ def _path() -> Path:
 
 
 def run_settings(data: bytes) -> None:
-    """Check that a file yields complete settings, or a ConfigError that names the file."""
+    """Check that a file with these bytes yields complete settings, or a short ConfigError that names the file."""
     path = _path()
     path.write_bytes(data)
     try:

@@ -14,8 +14,8 @@ class Wrong(Exception):
 class Target:
     """A reader that is fuzzed. `run` takes any bytes, and every exception that it raises is a bug.
 
-    reads    what the reader reads, for people
-    seeds    valid bytes to start from
+    reads       what the reader reads, in words
+    seeds       returns valid bytes to start from
     packages    packages whose branches guide a coverage-guided fuzzer
     dictionary  bytes that have a meaning for this reader
     """
@@ -29,6 +29,9 @@ class Target:
 
 
 def check(holds: bool, what: object) -> None:
-    """Raise Wrong unless `holds`. An assertion would not do, because assertions can be switched off."""
+    """Raise Wrong with the text of `what` unless `holds`.
+
+    An assertion would not do, because assertions can be switched off.
+    """
     if not holds:
         raise Wrong(str(what))
