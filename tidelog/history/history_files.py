@@ -66,7 +66,7 @@ class HistoryWriter:
             _write_all(self._file, data)
 
     def close(self) -> None:
-        """Flush and close the file. Idempotent."""
+        """Pass all waiting lines to the kernel, and close the file, even if that fails. Idempotent."""
         if self._file >= 0:
             file, self._file = self._file, -1
             try:

@@ -114,6 +114,6 @@ def _zookeeper(state: ClusterState) -> Check:
 
 
 def _split(error: LocalError) -> tuple[str, str]:
-    """Split the error into its problem and its advice, which is the text after the first colon."""
+    """Split the error into its problem and its advice, which is the text after the first colon, or ""."""
     wrong, _, advice = str(error).partition(": ")
     return wrong, advice

@@ -232,7 +232,7 @@ class JoinGroupRequest(Request):
 
 @frozen
 class SyncGroupAssignment(Message):
-    """The leader's assignment for one member."""
+    """The assignment that the group's leader has made for one member, in the form of the group's protocol."""
 
     member_id: str
     assignment: bytes

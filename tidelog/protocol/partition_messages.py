@@ -26,7 +26,7 @@ class ElectionType(IntEnum):
 
 @frozen
 class PartitionResult(Message):
-    """The outcome for one partition. An `error_code` of 0 means that the election or the change is done."""
+    """The outcome for one partition. An `error_code` of 0: the leader is elected, or ZooKeeper has the reassignment."""
 
     topic: str
     partition: int
@@ -144,7 +144,7 @@ class AlterPartitionReassignmentsRequest(Request):
 
 @frozen
 class PartitionReassignment(Message):
-    """A reassignment in progress: all replicas, the replicas to be added, and the replicas to be removed."""
+    """A reassignment in progress: all replicas, old and new; the replicas to be added; and those to be removed."""
 
     topic: str
     partition: int

@@ -113,7 +113,7 @@ class ColumnCollector:
     """
 
     def __init__(self, limit: int = MAX_DECOMPRESSED_BYTES) -> None:
-        """`limit`: the maximum bytes of one batch's decompressed records."""
+        """Begin without batches. `limit` is the maximum number of bytes of one batch's decompressed records."""
         self._limit = limit
         self._clear()
 

@@ -103,9 +103,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = True
 
     def latestOffset(self, start: _Json, limit: ReadLimit) -> _Json:  # noqa: N802
-        """Return the end offsets of the next batch, or `start` itself if no batch is due.
+        """Return the end offsets of the next batch, or `start` itself if no batch is due, or in batch 0 (B).
 
-        Without new records the call waits up to IDLE_WAIT_MS for some, unless the trigger is Once or AvailableNow. With
+        The batch has at most `limit` records, but at least one of each partition with new records. Without new records
+        the call waits up to IDLE_WAIT_MS for some, unless the trigger is Once or AvailableNow. With
         minOffsetsPerTrigger it may return `start` in spite of new records. Raises DataLossError if a partition was
         deleted, or if a log ends before an offset that it had; without failOnDataLoss this is logged. A log that was
         shortened then ends the batch before its start: the batch reads nothing there, and the next one continues at the

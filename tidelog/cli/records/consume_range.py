@@ -165,7 +165,10 @@ def _offset_notes(start: int, present_ends: Offsets) -> Iterator[str]:
 
 
 def _time_notes(points: Mapping[TopicPartition, StartingPoint], target_ms: int, now_ms: int) -> Iterator[str]:
-    """Yield a note for each partition that starts elsewhere than at the time, or one for all with the same reason."""
+    """Yield a note for each partition that starts elsewhere than at the time; several with one reason share a note.
+
+    The first note says so if the time is in the future.
+    """
     if future := future_text(target_ms, now_ms):
         yield f"--from {future}"
     for reason in (StartReason.BEFORE_LOG_START, StartReason.PAST_END, StartReason.EMPTY):

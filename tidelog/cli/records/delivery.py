@@ -29,7 +29,7 @@ class InputLine(NamedTuple):
     line: int
 
     def after(self, lines: int) -> InputLine:
-        """Return the place of the line that is `lines` lines later."""
+        """Return the place of the line that is `lines` lines later in the same file."""
         return InputLine(self.file, self.line + lines)
 
     def __str__(self) -> str:

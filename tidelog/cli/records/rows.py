@@ -34,7 +34,7 @@ class Rows(NamedTuple):
 
     @property
     def next_position(self) -> OffsetAndMetadata:
-        """The position after the last record, as a consumer commits it."""
+        """The position after the last record, with the leader epoch of the batch, as a consumer commits it."""
         return OffsetAndMetadata(
             self.columns.offsets[-1] + 1, "", self.leader_epoch if self.leader_epoch >= 0 else None
         )

@@ -14,9 +14,10 @@ _TIMEOUT_MS = 1_000
 
 
 async def known_brokers(endpoint: Endpoint) -> frozenset[int]:
-    """Return the ids of the live brokers that the broker at the endpoint knows, its own included.
+    """Return the ids of the live brokers that the broker at the endpoint knows.
 
-    Empty if no broker answers there within a second, or if it has no metadata yet.
+    Its own id is among them once it is registered. Empty if no broker answers there within a second, or if it has no
+    metadata yet.
     """
     try:
         connection = await Connection.open(endpoint, client_id=_CLIENT_ID, timeout_ms=_TIMEOUT_MS)
