@@ -13,7 +13,7 @@ from tidelog.protocol.messages import ProducePartitionResponse, ProduceResponse,
 
 
 class PendingAppend(NamedTuple):
-    """A batch in the leader's log. acks=all waits in this epoch until the high watermark is `required_offset`.
+    """A batch in the leader's log. acks=all waits, in this epoch, until the high watermark reaches `required_offset`.
 
     response   the answer if the append is acknowledged
     """
@@ -40,6 +40,8 @@ class DelayedProduce(DelayedResponse):
     B. The high watermark has reached the required offset: success, or NOT_ENOUGH_REPLICAS_AFTER_APPEND if the ISR has
        become too small meanwhile.
     C. The deadline has passed: REQUEST_TIMED_OUT.
+
+    If the broker stops before, an undecided append gets NOT_LEADER_OR_FOLLOWER.
 
     responses   the answers as if all appends were acknowledged
     pending     the appends that wait, by their positions in `responses`

@@ -80,17 +80,23 @@ class FetchSession:
         return list(self._active.items())
 
     def add(self, tp: TopicPartition, member: Member) -> None:
-        """Add a partition that the follower has named; replace its earlier member."""
+        """Add a partition that the follower has named, as an active member that is served after all others.
+
+        The partition's earlier member is replaced.
+        """
         self.drop(tp)
         self._members[tp] = self._active[tp] = member
 
     def drop(self, tp: TopicPartition) -> None:
-        """Remove the partition from the session, until the follower names it again."""
+        """Remove the partition from the session, until the follower names it again, if it is a member."""
         self._members.pop(tp, None)
         self._active.pop(tp, None)
 
     def mark_active(self, tp: TopicPartition) -> bool:
-        """Make the partition's member active because the partition has changed. Return False if there is no member."""
+        """Make the partition's member active because the partition has changed. Return False if there is no member.
+
+        If the member was idle, the partition learns that its follower was caught up until the last fetch.
+        """
         if tp in self._active:
             return True
         member = self._members.get(tp)
@@ -102,7 +108,7 @@ class FetchSession:
         return True
 
     def mark_idle(self, tp: TopicPartition) -> None:
-        """Make the member idle if its follower has the whole log and is in sync."""
+        """Make the partition's active member idle if its follower has the whole log and is in the ISR."""
         member = self._active[tp]
         replica, partition = member.replica, member.replica.partition
         if member.requested.fetch_offset == replica.log.log_end_offset and self.replica_id in partition.isr:
@@ -125,7 +131,11 @@ class FetchSessions:
     def begin(
         self, replica_id: int, peer: bytes, broker_epoch: int, now_ms: int
     ) -> tuple[FetchSession, list[FetchSession]]:
-        """Begin a session. Return it and the sessions that end by it, whose parked fetches must be answered."""
+        """Begin a session. Return the session, and the sessions that end now, whose parked fetches must be answered.
+
+        Sessions of this follower over the same connection, or under an older registration, end. Every session without
+        a fetch for MAX_FETCH_INTERVAL_MS ends too. If MAX_SESSIONS are left, the one with the oldest fetch ends.
+        """
         ended = [each for each in self if self._has_ended(each, replica_id, peer, broker_epoch, now_ms)]
         for session in ended:
             del self._sessions[session.id]
@@ -137,7 +147,11 @@ class FetchSessions:
         return session, ended
 
     def go_on(self, session_id: int, epoch: int, replica_id: int, peer: bytes, broker_epoch: int) -> FetchSession:
-        """Return the session for its next fetch. Raise FetchSessionIdNotFoundError or InvalidFetchSessionEpochError."""
+        """Return the session for its next fetch, and advance its session epoch to `epoch`.
+
+        Raise FetchSessionIdNotFoundError if this follower has no such session over this connection and under this
+        registration. Raise InvalidFetchSessionEpochError if `epoch` does not follow the session's epoch.
+        """
         session = self._sessions.get(session_id)
         if session is None or (session.replica_id, session.peer, session.broker_epoch) != (
             replica_id,

@@ -31,7 +31,7 @@ _NOTIFY_INTERVAL_MS = 500
 
 
 class IsrUpdates:
-    """The ISR writes and notifications in flight. Call `tick` at the time that it returned, or on `purgatories.alarm`.
+    """The ISR writes and notifications in flight. Call `tick` when it asked to be called, or on `purgatories.alarm`.
 
     apply_facts(replica, facts)     called with what follows from the outcome of a write
     note_isr(replica, state, version)
@@ -64,13 +64,19 @@ class IsrUpdates:
         self._failure_unreported = False
 
     def propose(self, replica: Replica, proposal: IsrProposal) -> None:
-        """Begin to write the proposed ISR. The outcome reaches `apply_facts` later."""
+        """Begin to write the proposed ISR to ZooKeeper, and return at once.
+
+        The write is retried until its outcome is known, or until the proposal is no longer pending. The outcome then
+        reaches `apply_facts`.
+        """
         task = self._spawn(self._write_until_settled(replica, proposal))
         self._writes[task] = replica.topic_partition
         task.add_done_callback(self._writes.pop)
 
     async def wait_until_settled(self, tps: Collection[TopicPartition], deadline_ms: int) -> None:
-        """Wait until no ISR write for these partitions is in flight. Raise RequestTimedOutError at the deadline.
+        """Wait until the ISR writes of these partitions that are in flight now have ended.
+
+        Raise RequestTimedOutError at `deadline_ms` (monotonic; negative: no deadline).
 
         A deletion must wait for this, because the next topic of the same name begins with the same znode version: a
         late write would succeed there.
@@ -83,12 +89,18 @@ class IsrUpdates:
                 raise RequestTimedOutError(f"broker {self._broker_id}: still writing an ISR to ZooKeeper")
 
     def replicas_failed(self) -> None:
-        """Have the controller ask each replica of this broker again and elect new leaders for the failed ones."""
+        """Have the next `tick` notify the controller that replicas of this broker have failed.
+
+        The controller then asks this broker about each replica, and elects new leaders for the failed ones.
+        """
         self._failure_unreported = True
         self._purgatories.alarm.set()
 
     def tick(self, now_ms: int) -> int | None:
-        """Notify the controller of changes. Return when to call again, or None if no change waits."""
+        """Begin to notify the controller of failed replicas at once, and of changed ISRs every `_NOTIFY_INTERVAL_MS`.
+
+        Return when to call again (monotonic), or None if no changed ISR waits.
+        """
         if self._changed_isrs and now_ms >= self._next_notification_ms:
             self._next_notification_ms = now_ms + _NOTIFY_INTERVAL_MS
             self._spawn(self._report_changed_isrs())
@@ -98,7 +110,7 @@ class IsrUpdates:
         return self._next_notification_ms if self._changed_isrs else None
 
     async def close(self) -> None:
-        """Cancel all writes. No write is in flight when this returns."""
+        """Cancel all writes and notifications, and wait until their tasks have ended."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

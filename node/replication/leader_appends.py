@@ -40,7 +40,11 @@ class LeaderAppends:
         self._replicas = replicas
 
     def leader_or_raise(self, replica: Replica, acks: int) -> Replica:
-        """Return the replica if a batch with these `acks` may be appended to it, else raise a BrokerError."""
+        """Return the replica if a batch with these `acks` may be appended to it, else raise a BrokerError.
+
+        Raise the errors of `Replica.leader_or_raise`. acks=all also needs the minimum ISR (NotEnoughReplicasError).
+        Other acks need a broker that is not cut off (NotLeaderOrFollowerError).
+        """
         partition = replica.leader_or_raise().partition
         if acks == ACKS_ALL:
             if not partition.is_at_least_min_isr:
@@ -53,7 +57,11 @@ class LeaderAppends:
         return replica
 
     def append(self, replica: Replica, batch: ValidatedBatch) -> PendingAppend:
-        """Append one batch to the leader's log. Raise StorageError if the disk fails."""
+        """Append one batch to the leader's log; `leader_or_raise` has just passed.
+
+        If an idempotent producer has repeated a batch, return its first append. Raise StorageError if the disk fails,
+        and OutOfOrderSequenceError or InvalidProducerEpochError if the batch does not follow its producer's last one.
+        """
         replicas, partition, log, tp = self._replicas, replica.partition, replica.log, replica.topic_partition
         clock = replicas.clock
         began_ms = clock.monotonic_ms()
@@ -69,7 +77,7 @@ class LeaderAppends:
         return _pending(appended, replica)
 
     def repeated(self, replica: Replica, batch: Buffer, refusal: BrokerError) -> PendingAppend:
-        """Return the earlier append of this batch, if it is a repetition, else raise `refusal`.
+        """Return the earlier append of this batch if the batch is a repetition, else raise `refusal`.
 
         A retried batch must get its first answer even if the topic's settings would refuse it now.
         """
@@ -79,7 +87,7 @@ class LeaderAppends:
         return _pending(appended, replica)
 
     def refusal(self, tp: TopicPartition, error: BrokerError) -> ProducePartitionResponse:
-        """Return the answer for a partition to which no batch was appended."""
+        """Return the answer for a partition whose batch was refused. A StorageError takes the log directory offline."""
         return ProducePartitionResponse(
             *tp,
             self._replicas.code_of(error, tp),
@@ -88,7 +96,10 @@ class LeaderAppends:
         )
 
     def append_own(self, tp: TopicPartition, batch: bytes, timeout_ms: int) -> ProduceResponse | DeferredResponse:
-        """Append a batch that this broker has built, with acks=all, and return the answer that a producer would get."""
+        """Append a batch that this broker has built, with acks=all, and return the answer that a producer would get.
+
+        No BrokerError is raised. A deferred answer completes after `timeout_ms` at the latest.
+        """
         try:
             replica = self.leader_or_raise(self._replicas.get_or_raise(tp), ACKS_ALL)
             outcome: AppendOutcome = self.append(replica, validate_own(batch, replica.log.config))
@@ -100,6 +111,8 @@ class LeaderAppends:
         self, outcomes: Sequence[AppendOutcome], acks: int, due_ms: int
     ) -> ProduceResponse | DeferredResponse:
         """Return the answer if all is acknowledged, else a deferred one, which completes at `due_ms` at the latest.
+
+        The answer has one entry for each outcome, in their order; appends that time out get REQUEST_TIMED_OUT.
 
         With acks=all the answer waits for the high watermark. With acks=1 it waits only for the own disk, and only if
         the topic has `flush.messages=1`.

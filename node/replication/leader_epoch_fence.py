@@ -49,7 +49,10 @@ class LeaderEpochFence:
         return None if known is None or known.topic_id != replica.topic_id else known
 
     def note(self, replica: Replica, message: PartitionStateMessage, controller_epoch: int) -> None:
-        """Record the state that this broker will act on once `write` has returned."""
+        """Record, in memory, the state that this broker will act on once `write` has returned.
+
+        If the recorded state has this partition epoch or a later one, only its controller epoch is replaced.
+        """
         known = self.acted_on(replica)
         if known is None or known.partition_epoch < message.partition_epoch:
             self._record(
@@ -62,13 +65,19 @@ class LeaderEpochFence:
             self.note_controller(replica, controller_epoch)
 
     def note_controller(self, replica: Replica, controller_epoch: int) -> None:
-        """Record that the controller of this epoch has sent a state of the replica, also if it was refused."""
+        """Record, in memory, that the controller of this epoch has sent a state of the replica, also if it was refused.
+
+        Do nothing if there is no recorded state of the replica.
+        """
         known = self.acted_on(replica)
         if known is not None:
             self._record(replica.topic_partition, known._replace(controller_epoch=controller_epoch))
 
     async def note_isr(self, replica: Replica, state: PartitionState, partition_epoch: int) -> None:
-        """Record an ISR that this leader has written to ZooKeeper. Return when the record is on disk."""
+        """Record the partition epoch as which this leader has written an ISR. Return when the record is on disk.
+
+        Changes within `_BATCH_S` are written together. Do nothing if the leader epoch has ended.
+        """
         known = self.acted_on(replica)
         if known is None or known.epoch != state.leader_epoch:
             return  # the leader epoch has ended, or the topic was deleted
@@ -88,9 +97,10 @@ class LeaderEpochFence:
             self._unwritten = True
 
     async def write(self) -> None:
-        """Write all records to disk if any has changed. A log directory that fails goes offline.
+        """Write all records to disk if any has changed since the last write.
 
-        Raises OutOfDescriptorsError if the caller should retry.
+        A log directory whose write fails goes offline at the next `ReplicaManager.notice_failures`. Raises
+        OutOfDescriptorsError if the caller should retry.
         """
         async with self._writing:
             if self._unwritten:
@@ -102,5 +112,5 @@ class LeaderEpochFence:
                     raise
 
     def forget(self, tp: TopicPartition) -> None:
-        """Drop the record of a deleted log. The file keeps it until the next write, where it has no effect."""
+        """Drop the record of a deleted log. The file keeps the record, without effect, until the next write."""
         self._known.pop(tp, None)

@@ -28,7 +28,7 @@ class LogFlusher:
     """The flushes of one broker.
 
     on_flushed   called on the event loop after each flush
-    on_error     called when a flush fails
+    on_error     called on the event loop when a flush has failed with its disk
     offload      runs a flush; None: on threads of this object
     """
 
@@ -48,13 +48,14 @@ class LogFlusher:
     def begin(self, replica: Replica) -> None:
         """Begin to flush the replica's log. The flush starts in the next turn of the event loop.
 
-        So one flush covers all batches that are appended in the current turn.
+        So one flush covers all batches that are appended in the current turn. If a flush of this log is in progress,
+        the next one follows it if the log must still be flushed.
         """
         if replica not in self._in_progress:
             self._in_progress[replica] = asyncio.get_running_loop().create_task(self._flush(replica))
 
     async def close(self) -> None:
-        """Wait until no flush is in progress. The caller must have stopped all appends."""
+        """Wait until all flushes in progress have ended. The caller must have stopped all appends."""
         self._closing = True
         await asyncio.gather(*self._in_progress.values(), return_exceptions=True)
         self._threads.shutdown(wait=False)

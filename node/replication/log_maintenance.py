@@ -86,7 +86,7 @@ class MaintenanceLoop:
         self._threads = ThreadPoolExecutor(cleaners + 5, thread_name_prefix="log-maintenance")
 
     def start(self) -> None:
-        """Start all tasks. Return at once."""
+        """Start all tasks on the running event loop, and return at once. Each first waits for its interval."""
         settings, checkpoints, maintenance = self._settings, self._checkpoints, self._maintenance
         every, on_thread = self._every, self._on_thread
         works: list[Coroutine[None, None, None]] = [
@@ -119,7 +119,7 @@ class MaintenanceLoop:
         self._threads.shutdown(wait=False)
 
     async def delete_old_segments(self) -> None:
-        """Delete old segments of every replica, but never at or above its own high watermark."""
+        """Delete old segments of every replica as its settings say, but none that reaches beyond its high watermark."""
         async for replica in self._online():
             tp, high_watermark = replica.topic_partition, replica.partition.high_watermark
             now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
@@ -127,18 +127,21 @@ class MaintenanceLoop:
                 self._replicas.log_start_rose(tp)
 
     async def remove_deleted(self) -> None:
-        """Remove the files of deleted segments whose delay has passed."""
+        """Remove the files of deleted segments and logs whose delay has passed."""
         monotonic_ms = self._clock.monotonic_ms()
         if self._maintenance.is_removal_due(monotonic_ms):
             await self._on_thread(lambda: self._maintenance.remove_deleted(monotonic_ms))
 
     async def write_epochs(self) -> None:
-        """Write new leader epochs of all logs to disk, in one step."""
+        """Write the leader epochs that are not on disk yet, of all logs; do nothing if there are none."""
         if self._checkpoints.has_unwritten_epochs:
             await self._on_thread(self._checkpoints.write_epochs)
 
     async def forget_idle_producers(self) -> None:
-        """Drop the state of idle producers from every log. A producer that returns later starts a new sequence."""
+        """Drop the state of producers that have not produced for `producer_id_expiration_ms` from every log.
+
+        A producer that returns later starts a new sequence.
+        """
         expiration_ms = self._settings.producer_id_expiration_ms
         async for replica in self._online():
             self._maintenance.forget_idle_producers(replica.topic_partition, self._clock.monotonic_ms(), expiration_ms)

@@ -48,14 +48,14 @@ class Purgatories:
         return self.produces, self.consumer_fetches, self.follower_fetches, self.deletions
 
     def log_grew(self, tp: TopicPartition) -> None:
-        """Mark that the log end offset has risen, so that followers have records to fetch."""
+        """Mark that the log end offset has risen. `complete_ready` then completes the fetches of followers."""
         for session in self.sessions:
             if session.mark_active(tp):
                 self._active_sessions[session] = None
         self._schedule()
 
     def high_watermark_rose(self, tp: TopicPartition) -> None:
-        """Mark that the high watermark has risen, so that produces may be acknowledged and consumers may read."""
+        """Mark that the high watermark has risen. `complete_ready` then checks produces and fetches of consumers."""
         self._advanced[tp] = None
         self.mark_changed(tp)
         self._schedule()
@@ -66,14 +66,14 @@ class Purgatories:
             session.mark_active(tp)
 
     def records_deleted(self, tp: TopicPartition) -> None:
-        """Report a raised log start offset to followers at once, because a DeleteRecords request waits for them."""
+        """Answer the followers' fetches at once with a raised log start offset, because a DeleteRecords waits."""
         self.consumer_fetches.check_and_complete(tp)
         for session in self.sessions:
             if session.mark_active(tp):
                 self.follower_fetches.force_complete(session)
 
     def epoch_ended(self, tp: TopicPartition) -> None:
-        """Complete the requests that wait for an ended leader epoch: a new epoch, a new role, or a failed disk."""
+        """Complete the requests that wait in an ended leader epoch: after a new epoch, a new role, or a failed disk."""
         self.produces.check_and_complete(tp)
         self.deletions.check_and_complete(tp)
         self.consumer_fetches.force_complete(tp)
@@ -82,7 +82,7 @@ class Purgatories:
                 self.follower_fetches.force_complete(session)
 
     def complete_ready(self) -> None:
-        """Complete the requests whose condition the marked changes have fulfilled."""
+        """Complete the requests whose conditions hold after the marked changes, and forget the marks."""
         self._scheduled = False
         active_sessions, self._active_sessions = self._active_sessions, {}
         advanced, self._advanced = self._advanced, {}
@@ -93,7 +93,7 @@ class Purgatories:
             self.consumer_fetches.check_and_complete(tp)
 
     def expire(self, now_ms: int) -> None:
-        """Complete the requests whose deadline has passed."""
+        """Expire the requests whose deadline is at or before `now_ms`."""
         for purgatory in self._purgatories:
             purgatory.expire(now_ms)
 

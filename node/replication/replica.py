@@ -117,7 +117,7 @@ class Replica:
         self._on_storage_error = on_storage_error
 
     def configure(self, config: LogConfig) -> bool:
-        """Apply the topic's settings. Return True if they change the conditions of an acknowledgement."""
+        """Apply the topic's settings. Return whether `flush.messages` or `min.insync.replicas` has changed."""
         before, self.log.config = self.log.config, config
         self.partition.min_insync_replicas = config.min_insync_replicas
         self.flushes = config.flush_messages != INT64_MAX
@@ -138,7 +138,10 @@ class Replica:
         return flushed_offset is not None and flushed_offset < self.log.log_end_offset
 
     def flush_if_due(self) -> None:
-        """Begin a flush of the log if `flush.messages` asks for one now. Return at once."""
+        """Begin a flush of the log if `flush.messages` asks for one now, and return at once.
+
+        Also tell the partition's rules up to which offset the log is flushed.
+        """
         if self.log.must_flush:
             self._request_flush(self)
         # Read after `must_flush`: if periodic work has just flushed the log, no flush of this object will report the
@@ -148,7 +151,10 @@ class Replica:
     # --- appending and truncating ----------------------------------------------------------------------------
 
     def append_as_leader(self, batch: ValidatedBatch, now_ms: int) -> AppendInfo:
-        """Append a batch in this broker's leader epoch. Raise StorageError if the disk fails."""
+        """Append a batch in this broker's leader epoch, or find the first append of a repeated batch.
+
+        Raise StorageError if the disk fails, OutOfOrderSequenceError, or InvalidProducerEpochError.
+        """
         appended = self.log.append_validated(batch, self.partition.leader_epoch, now_ms)
         if not appended.duplicate:
             self.events.append(self.partition, appended.base_offset, self.log.log_end_offset)
@@ -182,7 +188,7 @@ class Replica:
         return lowered
 
     def leader_reported(self, high_watermark: int) -> None:
-        """Take over the leader's high watermark."""
+        """Raise this follower's high watermark to the leader's, but not beyond its log end. A lower one is ignored."""
         if self.partition.leader_reported(high_watermark, self.log.log_end_offset):
             self.events.hw(self.partition)
 
@@ -210,7 +216,10 @@ class Replica:
             )
 
     def leader_or_raise(self, current_leader_epoch: int = NO_EPOCH) -> Replica:
-        """Return this replica if it leads in the request's leader epoch, else raise the error to answer."""
+        """Return this replica if it leads, in the request's leader epoch (−1: in any), else raise the error to answer.
+
+        Raise StorageError if the disk has failed, the errors of `check_epoch`, or NotLeaderOrFollowerError.
+        """
         self.online_or_raise()
         self.check_epoch(current_leader_epoch)
         if not self.partition.is_leader:
@@ -218,7 +227,10 @@ class Replica:
         return self
 
     def check_epoch(self, current_leader_epoch: int) -> None:
-        """Raise an error if the request's leader epoch differs from this broker's (KIP-320)."""
+        """Check the request's leader epoch against this broker's (KIP-320). −1 passes.
+
+        Raise FencedLeaderEpochError if the request's epoch is older, or UnknownLeaderEpochError if it is later.
+        """
         mine = self.partition.leader_epoch
         if current_leader_epoch in (NO_EPOCH, mine):
             return

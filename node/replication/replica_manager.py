@@ -97,7 +97,10 @@ class ReplicaManager:
         self._role_listeners: list[Callable[[Replica], object]] = []
 
     def subscribe(self, role_changed: Callable[[Replica], object]) -> None:
-        """Have `role_changed` called for each replica that leads in a new epoch, or stops leading."""
+        """Have `role_changed` called when a replica begins to lead or to follow in a leader epoch, or stops serving.
+
+        The function is called on the event loop, with the replica in its new role.
+        """
         self._role_listeners.append(role_changed)
 
     @property
@@ -123,7 +126,10 @@ class ReplicaManager:
         return self._replicas.get(tp)
 
     def get_or_raise(self, tp: TopicPartition) -> Replica:
-        """Return the replica, or raise NotLeaderOrFollowerError or UnknownTopicOrPartitionError if there is none."""
+        """Return the replica, even if its disk has failed, or raise an error if this broker hosts none.
+
+        Raise NotLeaderOrFollowerError if the metadata cache has the partition, else UnknownTopicOrPartitionError.
+        """
         replica = self._replicas.get(tp)
         if replica is None:
             # For a partition of other brokers the client's metadata is stale. A partition that the metadata cache does
@@ -138,7 +144,10 @@ class ReplicaManager:
         return [replica.topic_partition for replica in self if replica.partition.is_leader]
 
     def log_of(self, tp: TopicPartition) -> ReplicaLog | None:
-        """Return the open log, also of a partition that no controller has assigned to this broker since its start."""
+        """Return the partition's open log, or None.
+
+        A log is open even if no controller has assigned its partition to this broker since the start.
+        """
         return self._logs.logs().get(tp)
 
     def topic_ids(self) -> dict[TopicPartition, str]:
@@ -147,7 +156,7 @@ class ReplicaManager:
         return logs | {replica.topic_partition: replica.topic_id for replica in self}
 
     def recovered_high_watermark(self, tp: TopicPartition) -> int:
-        """Return the high watermark that this broker recovered at its start, bounded by truncations since; else 0."""
+        """Return the high watermark that this broker recovered at its start, bounded by later truncations; 0: none."""
         known, replica = self._recovered_high_watermarks.get(tp, 0), self._replicas.get(tp)
         return known if replica is None else min(known, replica.truncated_below)
 
@@ -160,9 +169,9 @@ class ReplicaManager:
     async def host(self, tp: TopicPartition, topic: TopicInfo, *, in_sync: bool) -> Replica:
         """Return the partition's replica with the topic's settings applied; open its log if it is not hosted yet.
 
-        `in_sync`: the replica is in the ISR, so the cluster counts on its committed records. Raises
-        IneligibleReplicaError if the log lacks some of them, StorageError if the disk fails, and OutOfDescriptorsError
-        if the caller should retry.
+        A log of an earlier topic of this name is set aside first. `in_sync`: the replica is in the ISR, so the cluster
+        counts on its committed records. Raises IneligibleReplicaError if the log then lacks some of them, StorageError
+        if the disk fails or is offline, and OutOfDescriptorsError if the caller should retry.
         """
         replica = self._replicas.get(tp)
         if replica is not None and replica.topic_id != topic.topic_id:
@@ -212,7 +221,7 @@ class ReplicaManager:
         return Replica(topic_id, log_, partition, self._log_flusher.begin, self.events, self.storage_failed)
 
     def reconfigure(self, infos: Iterable[TopicInfo]) -> None:
-        """Apply changed settings to the replicas of these topics. Invalid settings change nothing."""
+        """Apply changed settings to the online replicas of these topics. Invalid settings are not applied."""
         by_topic = {info.name: info for info in infos}
         for replica in self if by_topic else ():
             info = by_topic.get(replica.topic_partition.topic)
@@ -227,7 +236,7 @@ class ReplicaManager:
     async def set_aside(self, tp: TopicPartition) -> None:
         """Stop hosting a stray partition and move its log out of the way, without deleting records.
 
-        Raises OutOfDescriptorsError if the caller should retry.
+        Any other StorageError takes the log directory offline. Raises OutOfDescriptorsError if the caller should retry.
         """
         log.warning("%s: setting the log aside, because broker %d is no replica any more", tp, self.broker_id)
         if (replica := self._replicas.get(tp)) is not None:
@@ -241,7 +250,7 @@ class ReplicaManager:
             self.notice_failures()
 
     async def delete(self, tps: Iterable[TopicPartition]) -> None:
-        """Delete the logs of these partitions. The caller has stopped them. The files are removed later.
+        """Stop hosting these partitions, which the caller has stopped, and delete their logs. Files are removed later.
 
         Raises StorageError if the disk fails, and OutOfDescriptorsError if the caller should retry.
         """
@@ -279,7 +288,7 @@ class ReplicaManager:
             self.epoch_ended(replica)
 
     def high_watermark_rose(self, replica: Replica) -> None:
-        """Complete the requests that wait for this leader's high watermark."""
+        """Record that this replica's high watermark has risen, and mark the requests that wait for it to be checked."""
         self.events.hw(replica.partition)
         self.purgatories.high_watermark_rose(replica.topic_partition)
 
@@ -294,9 +303,9 @@ class ReplicaManager:
             self.fetchers.flushed(tp)
 
     def tick(self, now_ms: int) -> int:
-        """Expire waiting requests, shrink the ISR by lagging followers, and notify the controller of changes.
+        """Expire waiting requests, propose ISRs without lagging followers, and notify the controller of changed ISRs.
 
-        Returns when to call again, unless `purgatories.alarm` is set before.
+        Returns when to call again (monotonic), unless `purgatories.alarm` is set before.
         """
         self.purgatories.expire(now_ms)
         if now_ms >= self._next_isr_check_ms:
@@ -310,30 +319,39 @@ class ReplicaManager:
     # --- stopping --------------------------------------------------------------------------------------------
 
     def registration_lost(self) -> None:
-        """Stop leading all partitions, because other brokers may lead them, and void earlier controller requests."""
+        """Stop leading all partitions, because other brokers may lead them.
+
+        LeaderAndIsr and StopReplica requests that have not taken effect are refused with StaleBrokerEpochError.
+        """
         self.resignations += 1
         self.resign_all()
 
     def resign_all(self, but: Container[TopicPartition] = ()) -> None:
-        """Stop leading all partitions except `but`."""
+        """Stop leading all partitions except those in `but`. Followed partitions stay followed."""
         for replica in self:
             if replica.topic_partition not in but:
                 self.resign(replica)
 
     def resign(self, replica: Replica) -> None:
-        """Stop leading the partition. This broker follows once the controller has named the new leader."""
+        """Stop leading the partition, and answer its waiting requests; do nothing if this broker does not lead it.
+
+        This broker follows once the controller has named the new leader.
+        """
         if replica.partition.is_leader:
             replica.partition.stop()
             self.epoch_ended(replica)
 
     def code_of(self, error: BrokerError, tp: TopicPartition) -> int:
-        """Return the error code to answer for a partition. A StorageError takes its log directory offline."""
+        """Return the error's code. A StorageError other than OutOfDescriptorsError takes the log directory offline."""
         if isinstance(error, StorageError):
             self.storage_failed(error, tp)
         return error.code
 
     def storage_failed(self, error: StorageError, tp: TopicPartition) -> None:
-        """Take the partition's log directory offline, so that no replica on it is served."""
+        """Take the partition's log directory offline, so that no replica on it is served.
+
+        An OutOfDescriptorsError is ignored, because the disk works.
+        """
         self._logs.report(tp, error)
         self.notice_failures()
 
@@ -348,7 +366,11 @@ class ReplicaManager:
             self.isr_updates.replicas_failed()
 
     def notice_failures(self) -> None:
-        """Take the replicas of failed log directories offline. The failures may come from other threads."""
+        """Take failed log directories offline with their replicas, and have the controller elect other leaders.
+
+        Call this on the event loop after work on a thread, which only records a failure. If no directory is left,
+        `on_storage_error` is called.
+        """
         for path, error in self._logs.failed():
             for tp in self._logs.take_offline(path, error):
                 if replica := self._replicas.get(tp):
@@ -360,7 +382,7 @@ class ReplicaManager:
                 self._on_storage_error(error)
 
     async def checkpoint_high_watermarks(self) -> None:
-        """Write the high watermarks to disk. Partitions that are not hosted since the start keep their old entries."""
+        """Write the high watermarks of all replicas to disk. Partitions that are not hosted keep their entries."""
         committed = {
             replica.topic_partition: Committed.of(replica.log, replica.partition.high_watermark) for replica in self
         }
@@ -368,7 +390,10 @@ class ReplicaManager:
         self.notice_failures()
 
     async def close(self) -> None:
-        """Stop serving: answer all waiting requests, stop writing to ZooKeeper, write the fence and high watermarks."""
+        """Stop serving: answer all waiting requests, stop writing to ZooKeeper, write the fence and high watermarks.
+
+        Flushes in progress are waited for. The logs stay open.
+        """
         self.closed = True
         for replica in self:
             self.stop_serving(replica)
@@ -380,12 +405,12 @@ class ReplicaManager:
         await self.checkpoint_high_watermarks()
 
     def log_start_rose(self, tp: TopicPartition) -> None:
-        """Report a log start offset that retention has raised, to the partition's followers or to its leader."""
+        """Report a raised log start offset: to followers in their next answers, or to the leader in the next fetch."""
         self.purgatories.mark_changed(tp)
         self.fetchers.log_start_rose(tp)
 
     def stop_serving(self, replica: Replica) -> None:
-        """Neither lead nor follow the partition until the controller says so again."""
+        """Neither lead nor follow the partition until the controller sends a role. Answer its waiting requests."""
         self.fetchers.drop(replica.topic_partition)
         replica.partition.stop()
         self.epoch_ended(replica)

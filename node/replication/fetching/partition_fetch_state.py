@@ -55,7 +55,10 @@ class PartitionFetchState:
         return EpochPartition(tp.topic, tp.partition, following.leader_epoch, following.asked_epoch)
 
     def epoch_answered(self, answer: EpochEndOffset, now_ms: int) -> None:
-        """Truncate the log to the part that it shares with the leader's log."""
+        """Truncate the log as the answer requires. Fetch next, or align further if the logs may differ earlier.
+
+        If the leader answers an error or does not know the epoch, delay the partition's next request instead.
+        """
         following, replica = self.following, self.replica
         log_ = replica.log
         if error := error_for(answer.error_code):
@@ -77,7 +80,7 @@ class PartitionFetchState:
     # --- fetching --------------------------------------------------------------------------------------------
 
     def add_to_request(self, max_bytes: int, fetch: int) -> FetchPartition:
-        """Return this partition's entry in the fetch numbered `fetch`: from the log end offset on."""
+        """Return this partition's entry in the fetch numbered `fetch`, from the log end offset on, and remember it."""
         tp, log_ = self.replica.topic_partition, self.replica.log
         leader_epoch = self.following.leader_epoch
         self.ask = FetchPartition(
@@ -97,11 +100,15 @@ class PartitionFetchState:
         self.ask, self.requested_in = None, 0
 
     def is_current(self, ask: FetchPartition) -> bool:
-        """Return whether the log still ends where `ask` begins. If not, the answer is about an older log."""
+        """Return whether the log still ends at the fetch offset of `ask`. If not, the answer is about an older log."""
         return self.replica.log.log_end_offset == ask.fetch_offset
 
     def fetch_answered(self, answer: FetchPartitionResponse, now_ms: int) -> None:
-        """Append the records of the answer, and take over the leader's high watermark and log start offset."""
+        """Append the records of the answer, and take over the leader's high watermark and log start offset.
+
+        After an error answer, delay the partition's next request, align again, or restart the log at the leader's log
+        start, as `Following.failed` decides.
+        """
         following, replica = self.following, self.replica
         self.ask = None
         if error := error_for(answer.error_code):

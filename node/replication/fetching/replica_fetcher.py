@@ -97,7 +97,10 @@ class FetchSettings:
 
 
 class ReplicaFetcher:
-    """The fetch loop for one leader. The loop runs as long as this broker follows a partition of that leader."""
+    """The fetch loop for one leader, which runs as the task `task` from the construction until `close`.
+
+    `partitions` has the followed partitions of that leader.
+    """
 
     def __init__(
         self,
@@ -129,7 +132,7 @@ class ReplicaFetcher:
         self.task = asyncio.get_running_loop().create_task(self._run())
 
     def put(self, fetch_state: PartitionFetchState) -> None:
-        """Add a partition to fetch."""
+        """Add a partition to fetch, or replace its earlier fetch state. The log is aligned before the first fetch."""
         tp = fetch_state.replica.topic_partition
         if tp in self.partitions:
             self.remove(tp)
@@ -143,7 +146,7 @@ class ReplicaFetcher:
         self._signal.set()
 
     def log_start_rose(self, tp: TopicPartition) -> None:
-        """Report this log's new start offset to the leader at once, because a DeleteRecords request may wait for it."""
+        """Have a fetch name the partition at once, because a DeleteRecords may wait for the new log start."""
         fetch_state = self.partitions[tp]
         if fetch_state.ask is not None:
             fetch_state.ask = None
@@ -151,23 +154,26 @@ class ReplicaFetcher:
             self._signal.set()
 
     def remove(self, tp: TopicPartition) -> None:
-        """Stop fetching the partition."""
+        """Stop fetching the partition. Its answers in flight are not applied."""
         self._pause_fetching(tp, self.partitions.pop(tp))
         self._not_fetching.pop(tp, None)
 
     def set_broker(self, broker: BrokerInfo | None) -> None:
-        """Take over the leader's address. None: the leader is not live, so the fetcher does not connect."""
+        """Take over the leader's registration, and reconnect if its epoch or its address has changed.
+
+        None: the leader is not live, so the fetcher disconnects and does not connect.
+        """
         before, self._broker = self._broker, broker
         if broker is None or before is None or _address(broker) != _address(before):
             self.reconnect()
 
     def reconnect(self) -> None:
-        """Close the connection and connect again."""
+        """Have the loop close the connection, and connect again without a pause if the leader is live."""
         self._reconnect = True
         self._signal.set()
 
     def close(self) -> None:
-        """End the loop."""
+        """Cancel the loop's task, which closes the connection. Return at once."""
         self.task.cancel()
 
     async def _run(self) -> None:

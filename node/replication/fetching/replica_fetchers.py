@@ -33,7 +33,10 @@ class ReplicaFetchers:
         self._leaders: dict[TopicPartition, int] = {}
 
     def follow(self, replica: Replica) -> None:
-        """Fetch this replica from its partition's leader, in the partition's leader epoch."""
+        """Begin to fetch this replica from its partition's leader, in the partition's leader epoch; return at once.
+
+        An earlier fetch state of the partition is dropped, so that the log is aligned again.
+        """
         tp, leader = replica.topic_partition, replica.partition.leader
         if self._leaders.get(tp) != leader:
             self.drop(tp)
@@ -47,7 +50,7 @@ class ReplicaFetchers:
         fetcher.put(PartitionFetchState(replica))
 
     def drop(self, tp: TopicPartition) -> None:
-        """Stop fetching the partition. An answer that arrives later is not applied."""
+        """Stop fetching the partition, if it is fetched. An answer that arrives later is not applied."""
         leader = self._leaders.pop(tp, None)
         if leader is None:
             return
@@ -58,19 +61,19 @@ class ReplicaFetchers:
             del self._fetchers[leader]
 
     def flushed(self, tp: TopicPartition) -> None:
-        """Continue to fetch the partition after a flush of its log."""
+        """Continue to fetch the partition after a flush of its log. Do nothing if the partition is not fetched."""
         leader = self._leaders.get(tp)
         if leader is not None:
             self._fetchers[leader].flushed(tp)
 
     def log_start_rose(self, tp: TopicPartition) -> None:
-        """Report the partition's new log start offset to its leader with the next fetch."""
+        """Report the partition's new log start offset to its leader. Do nothing if the partition is not fetched."""
         leader = self._leaders.get(tp)
         if leader is not None:
             self._fetchers[leader].log_start_rose(tp)
 
     def brokers_changed(self, brokers: Mapping[int, BrokerInfo]) -> None:
-        """Take over the live brokers and their addresses."""
+        """Take over the live brokers. Connect to leaders that are live now, and disconnect from those that are not."""
         self._brokers = brokers
         for leader, fetcher in self._fetchers.items():
             fetcher.set_broker(brokers.get(leader))
