@@ -65,7 +65,10 @@ class Handlers:
         }
 
     def handle(self, request: Request, context: RequestContext) -> HandlerResult:
-        """Return the response, or a deferred one, or None if the request wants none. Raise BrokerError to refuse it."""
+        """Return the response of the API's handler, or a deferred one, or None if the request wants none.
+
+        Raise the BrokerError with which the request is refused as a whole.
+        """
         # The server has checked the listener already. This second check ensures that no client can move a high
         # watermark or a leader.
         if not context.between_brokers and is_for_brokers(request):

@@ -63,10 +63,11 @@ class Topics(Protocol):
 
 
 class Configs:
-    """Describe and change settings on one broker. The settings in `metadata` are those that this broker obeys.
+    """Describes the settings of topics and of this broker, and changes those of topics.
 
-    A resource whose turn has not come by the request's deadline (monotonic; below 0: none) is not changed, because the
-    client no longer waits.
+    Topic settings are read from and written to ZooKeeper; `metadata` shows when this broker has received a change. At
+    most `_AT_ONCE` topics are read or written at a time. A topic that still waits for its turn at the request's
+    deadline (monotonic; below 0: none) is refused with REQUEST_TIMED_OUT.
     """
 
     def __init__(self, settings: BrokerSettings, topics: Topics, metadata: MetadataCache, clock: Clock) -> None:
@@ -79,15 +80,20 @@ class Configs:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def describe(self, request: DescribeConfigsRequest, deadline_ms: int) -> DescribeConfigsResponse:
-        """Return one answer or one error for each resource. Raise InvalidRequestError if there are too many."""
+        """Return the settings of each resource, or its error, in the order of the request.
+
+        Another broker's settings are refused. Raise InvalidRequestError if there are more than MAX_RESOURCES.
+        """
         _raise_if_too_many(request.resources)
         described = (self._describe_one(query, request, deadline_ms) for query in request.resources)
         return DescribeConfigsResponse(tuple(await asyncio.gather(*described)))
 
     async def alter(self, request: IncrementalAlterConfigsRequest, deadline_ms: int) -> IncrementalAlterConfigsResponse:
-        """Change each resource as a whole or not at all. Return one answer or one error for each.
+        """Change each topic as a whole or not at all. Return success or an error for each, in the order of the request.
 
-        Raises InvalidRequestError if there are too many resources.
+        With `validate_only` nothing is changed. Otherwise the answer waits up to `_PROPAGATION_MS` until this broker
+        has received the change. Brokers, and a resource that is named twice, are refused. Raise InvalidRequestError if
+        there are more than MAX_RESOURCES.
         """
         _raise_if_too_many(request.resources)
         named = Counter((each.resource_type, each.resource_name) for each in request.resources)

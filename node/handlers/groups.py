@@ -95,7 +95,12 @@ def group_handlers(service: CoordinatorService, zookeeper: ZooKeeperHandlers) ->
 def find_coordinators(
     coordinator: GroupCoordinator, request: FindCoordinatorRequest, listener: str
 ) -> FindCoordinatorResponse:
-    """Return the coordinators of the groups: the leaders of their offsets partitions in the metadata cache."""
+    """Return the coordinator of each group: the leader of its offsets partition, with its address of `listener`.
+
+    The leaders are those in the metadata cache. An error is in the group's own entry. If this broker does not know the
+    offsets topic yet, a look-up is started, which creates the topic if it does not exist. Until then each group gets
+    COORDINATOR_NOT_AVAILABLE.
+    """
 
     def find(group_id: str) -> Coordinator:
         try:
@@ -125,14 +130,17 @@ def _leader_of(metadata: MetadataCache, group_id: str, partition: int, listener:
 
 
 class OffsetHandlers:
-    """Commit, fetch and delete offsets, through the coordinator or in ZooKeeper."""
+    """Handles OffsetCommit, OffsetFetch and OffsetDelete; version 0 of the first two (`in_zookeeper`) in ZooKeeper."""
 
     def __init__(self, offsets: OffsetCommits, zookeeper: ZooKeeperHandlers) -> None:
         self._offsets = offsets
         self._zookeeper = zookeeper
 
     def commit(self, request: OffsetCommitRequest, context: RequestContext) -> HandlerResult:
-        """Return a response that completes when the commit is replicated to the ISR."""
+        """Write the offsets. Return a response that completes when the commit is replicated to the ISR, or has failed.
+
+        If the request is refused as a whole, each partition's entry has the error.
+        """
         if request.in_zookeeper:
             return self._zookeeper.commit(request, context)
         deferred = DeferredResponse()
@@ -143,7 +151,10 @@ class OffsetHandlers:
         return deferred
 
     def fetch(self, request: OffsetFetchRequest, context: RequestContext) -> HandlerResult:
-        """Return the committed offsets."""
+        """Return the committed offsets of the named partitions, or of all if the request names none (None).
+
+        A partition without one has offset −1. If the request is refused, the response has only an error code.
+        """
         if request.in_zookeeper:
             return self._zookeeper.fetch(request, context)
         try:
@@ -152,7 +163,10 @@ class OffsetHandlers:
             return OffsetFetchResponse(error.code)
 
     def delete(self, request: OffsetDeleteRequest) -> HandlerResult:
-        """Return a response that completes when the tombstones are committed."""
+        """Write tombstones. Return a response that completes when they are committed, or have failed.
+
+        If the request is refused as a whole, the response has only an error code.
+        """
         deferred = DeferredResponse()
         try:
             self._offsets.delete(request, lambda partitions: deferred.complete(OffsetDeleteResponse(0, partitions)))
@@ -171,13 +185,16 @@ def _all_refused(request: OffsetCommitRequest, error: BrokerError) -> tuple[Comm
 
 
 class MemberHandlers:
-    """Handle the requests of group members."""
+    """Handles the requests of group members. An error is the response's error code."""
 
     def __init__(self, members: MemberRequests) -> None:
         self._members = members
 
     def join(self, request: JoinGroupRequest, context: RequestContext) -> HandlerResult:
-        """Return a response that completes when the next generation begins."""
+        """Return a response that completes when the next generation begins, or at once with an error.
+
+        With MEMBER_ID_REQUIRED the response has the member id with which the client must join again.
+        """
         deferred = DeferredResponse()
 
         def joined(outcome: Joined | Synced | BrokerError) -> None:
@@ -191,7 +208,7 @@ class MemberHandlers:
         return deferred
 
     def sync(self, request: SyncGroupRequest) -> HandlerResult:
-        """Return a response that completes when the group leader's assignment is written."""
+        """Return a response that completes when the group leader's assignment is written, or at once with an error."""
         deferred = DeferredResponse()
 
         def synced(outcome: Joined | Synced | BrokerError) -> None:
@@ -205,7 +222,7 @@ class MemberHandlers:
         return deferred
 
     def heartbeat(self, request: HeartbeatRequest) -> HandlerResult:
-        """Return success, or the error that the member must act on."""
+        """Renew the member's session and return success, or the error that the member must act on."""
         try:
             self._members.heartbeat(request)
         except BrokerError as error:
@@ -213,7 +230,7 @@ class MemberHandlers:
         return HeartbeatResponse(0)
 
     def leave(self, request: LeaveGroupRequest) -> HandlerResult:
-        """Remove members and return one outcome for each."""
+        """Remove members and return one outcome for each. A refusal of the whole request has no outcomes."""
         try:
             return LeaveGroupResponse(0, self._members.leave(request))
         except BrokerError as error:
@@ -246,7 +263,7 @@ def _synced(outcome: Synced | BrokerError) -> SyncGroupResponse:
 
 
 class GroupHandlers:
-    """Describe, list and delete groups."""
+    """Handles DescribeGroups, ListGroups and DeleteGroups."""
 
     def __init__(self, coordinator: GroupCoordinator, deletion: Deletion, zookeeper: ZooKeeperHandlers) -> None:
         self._coordinator = coordinator
@@ -254,7 +271,11 @@ class GroupHandlers:
         self._zookeeper = zookeeper
 
     def describe(self, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-        """Return the current description of each group."""
+        """Return the current description of each group, or its error, in the order of the request.
+
+        A group that does not exist is described with the state DEAD. Protocol, metadata and assignments are empty
+        unless the group is stable.
+        """
         return DescribeGroupsResponse(tuple(map(self._describe, request.groups)))
 
     def _describe(self, group_id: str) -> DescribedGroup:
@@ -283,7 +304,11 @@ class GroupHandlers:
         return DescribedGroup(group_id, 0, state, group.protocol_type, protocol, members, pending)
 
     def list(self, request: ListGroupsRequest, context: RequestContext) -> HandlerResult:
-        """Return the groups of this coordinator. If partitions are still being loaded, the answer has an error code."""
+        """Return the groups of this coordinator that are in one of the named states; no states: all groups.
+
+        If partitions are still being loaded, the answer has an error code and the other groups. With `in_zookeeper`,
+        return the groups that have offsets in ZooKeeper.
+        """
         if request.in_zookeeper:
             return self._zookeeper.list_groups(context)
         wanted = {state.lower() for state in request.states}
@@ -295,7 +320,10 @@ class GroupHandlers:
         return ListGroupsResponse(self._coordinator.listing_error, listed)
 
     async def delete(self, request: DeleteGroupsRequest) -> Response:
-        """Return the answer once all tombstones are committed."""
+        """Delete groups without members, and return an error code (0: deleted) for each.
+
+        The answer waits until all tombstones are committed or have failed.
+        """
         deferred = DeferredResponse()
 
         def deleted(codes: Mapping[str, int]) -> None:

@@ -28,7 +28,10 @@ class ProducerIds:
         self._refilling: asyncio.Task[bool] | None = None
 
     async def handle(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
-        """Return a new producer id with epoch 0."""
+        """Return a new producer id with epoch 0.
+
+        Refuse a transactional id with INVALID_REQUEST. Answer BROKER_NOT_AVAILABLE if ZooKeeper provides no new block.
+        """
         if request.transactional_id is not None:
             return InitProducerIdResponse(InvalidRequestError.code)
         while not self._block:

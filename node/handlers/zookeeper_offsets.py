@@ -52,7 +52,10 @@ _TIMEOUT_MS, _ANSWER_MS = 10_000, 100
 
 
 class ZooKeeperOffsetHandlers:
-    """Commit and fetch offsets in ZooKeeper. `max_metadata_bytes` is Kafka's `offset.metadata.max.bytes`."""
+    """Commits and fetches offsets in ZooKeeper.
+
+    `max_metadata_bytes` is Kafka's `offset.metadata.max.bytes`, here a number of characters.
+    """
 
     def __init__(
         self, offsets: ZooKeeperOffsets, metadata: MetadataCache, clock: Clock, max_metadata_bytes: int
@@ -63,7 +66,7 @@ class ZooKeeperOffsetHandlers:
         self._max_metadata_bytes = max_metadata_bytes
 
     async def commit(self, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
-        """Commit offsets and return one outcome for each partition. If a partition occurs twice, the later one counts.
+        """Commit offsets and return one outcome for each partition. If one occurs twice, the later offset counts.
 
         Raises InvalidRequestError if there are too many partitions.
         """
@@ -99,7 +102,7 @@ class ZooKeeperOffsetHandlers:
         return OffsetFetchResponse(0, tuple(self._fetched(tp, outcomes[tp]) for tp in asked))
 
     async def list_groups(self, context: RequestContext) -> ListGroupsResponse:
-        """Return the groups that have offsets in ZooKeeper. Their members are unknown."""
+        """Return the groups that have offsets in ZooKeeper, without types and states, or only an error code."""
         groups = await self._in_time(self._offsets.groups(), self._timeout_s(context))
         if isinstance(groups, BrokerError):
             return ListGroupsResponse(groups.code)
@@ -125,7 +128,7 @@ class ZooKeeperOffsetHandlers:
         return found
 
     async def _read(self, group_id: str, tp: TopicPartition, *, anyway: bool) -> int | None:
-        """Return the committed offset, or None.
+        """Return the committed offset, or None if there is none.
 
         `anyway`: read without checks, because the names come from ZooKeeper itself and the partition may be deleted.
         """
@@ -159,7 +162,7 @@ class ZooKeeperOffsetHandlers:
         return dict(zip(calls, outcomes, strict=True))
 
     async def _in_time(self, call: Awaitable[T], timeout_s: float) -> T | BrokerError:
-        """Return the result or the error of the call, within the time for which the client waits."""
+        """Return the result of the call, or its error as a BrokerError; after `timeout_s`, RequestTimedOutError."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await call

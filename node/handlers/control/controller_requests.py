@@ -114,9 +114,10 @@ class ControllerRequests:
         )
 
     async def update_metadata(self, request: UpdateMetadataRequest, context: RequestContext) -> UpdateMetadataResponse:
-        """Replace the metadata cache by the controller's metadata, and set stray partitions aside.
+        """Apply the request to the metadata cache, apply changed topic settings, and set stray partitions aside.
 
-        Raises RequestTimedOutError if no file descriptor is left to set a stray partition aside with.
+        Raises RequestTimedOutError if no file descriptor is left to set a stray partition aside with, and
+        InvalidRequestError if the topics have too many partitions.
         """
         if not self._accept_controller_epoch(request):
             return UpdateMetadataResponse(StaleControllerEpochError.code)
@@ -126,7 +127,7 @@ class ControllerRequests:
         return UpdateMetadataResponse(0)
 
     def log_ends(self, request: LogEndsRequest) -> LogEndsResponse:
-        """Return the log end offsets of the named partitions, including partitions without a leader."""
+        """Return the log end of each named partition (`log_end_of`), whatever role this broker has for it."""
         if not self._accept_controller_epoch(request):
             return LogEndsResponse(StaleControllerEpochError.code)
         tps = (TopicPartition(each.topic, each.partition) for each in request.partitions)
@@ -153,7 +154,7 @@ class ControllerRequests:
     # --- controller epoch and live brokers -------------------------------------------------------------------
 
     def _accept_controller_epoch(self, request: ControllerRequest) -> bool:
-        """Return False if this broker has already heard from a controller of a later epoch."""
+        """Record the request's controller, or return False if this broker knows a controller of a later epoch."""
         known = self._metadata.controller_epoch
         admitted = self._metadata.admit_controller(request.controller_id, request.controller_epoch)
         if admitted:
@@ -163,7 +164,7 @@ class ControllerRequests:
         return admitted
 
     def _brokers_changed(self, live_brokers: Iterable[BrokerInfo]) -> None:
-        """Take over the live brokers, and drop what followers reported under older registrations."""
+        """Take over the live brokers. Led partitions forget what followers reported under older registrations."""
         if not self._metadata.set_brokers(live_brokers):
             return
         self._fetchers.brokers_changed(self._metadata.brokers)

@@ -12,7 +12,7 @@ _MAX_EPOCHS_REPORTED = 32
 
 
 def log_end_of(replicas: ReplicaManager, tp: TopicPartition) -> LogEndAnswer:
-    """Return the log end offset of a partition and its latest epochs.
+    """Return the log end offset and the latest epochs of this broker's log of the partition.
 
     The error code is that of IneligibleReplicaError if this broker has no log of the partition, or if the log ends
     before its recorded high watermark.

@@ -49,7 +49,10 @@ class RoleChanges:
         self._not_opened: OutOfDescriptorsError | None = None
 
     async def open_logs(self) -> None:
-        """Open the log of each partition (step 1). The plan needs them, because a log may have a later epoch."""
+        """Open the log of each partition (step 1). The plan needs them, because a log may have a later epoch.
+
+        A partition whose log cannot be opened gets an error code, and no role.
+        """
         topics = {info.name: info for info in self._request.topics}
         # Leaders come first, because clients wait for leaders and do not wait for followers.
         states = sorted(self._request.partitions, key=lambda state: state.leader != self._broker_id)
@@ -64,7 +67,10 @@ class RoleChanges:
             await _let_others_run(count)
 
     async def plan_roles(self) -> None:
-        """Plan the role of each replica, and note each accepted state in the fence (step 2)."""
+        """Plan the role of each opened replica, and note each accepted state in the fence (step 2).
+
+        A replica whose state is refused gets an error code, and no role.
+        """
         epoch = self._request.controller_epoch
         for count, (replica, state) in enumerate(self._opened, 1):
             planned = plan_role(self._broker_id, state, known_state(self._replicas, replica))
@@ -87,7 +93,10 @@ class RoleChanges:
         self._replicas.notice_failures()
 
     async def apply_roles(self, raise_if_resigned: Callable[[], None]) -> None:
-        """Give each replica its planned role (step 4). Call `raise_if_resigned` before each of them."""
+        """Give each replica its planned role (step 4), unless the partition knows a later state by now.
+
+        `raise_if_resigned` is called before each replica. If it raises an error, the remaining replicas are unchanged.
+        """
         changed: list[PartitionStateMessage] = []
         for count, (replica, state, role) in enumerate(self._planned, 1):
             raise_if_resigned()
@@ -102,7 +111,10 @@ class RoleChanges:
         _log_role_changes(self._broker_id, changed)
 
     def answer(self) -> LeaderAndIsrResponse:
-        """Return an error code for each partition (step 5). Raise RequestTimedOutError if a log was not opened."""
+        """Return an error code (0: none) for each partition, in the order of the request (step 5).
+
+        Raise RequestTimedOutError if a log was not opened because no file descriptor was left.
+        """
         if self._not_opened is not None:
             raise RequestTimedOutError(f"broker {self._broker_id}: cannot open all logs yet: {self._not_opened}")
         return LeaderAndIsrResponse(

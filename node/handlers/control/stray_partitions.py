@@ -23,7 +23,10 @@ class StrayPartitions:
         self._registrations: dict[TopicPartition, int] = {}
 
     def note(self, request: LeaderAndIsrRequest) -> None:
-        """Record the replicas that the controller has assigned to this broker."""
+        """Record that the controller has assigned the request's partitions to this broker.
+
+        The record names the registration that this broker has among the request's live brokers (−1: none).
+        """
         tps = (TopicPartition(each.topic, each.partition) for each in request.partitions)
         self._registrations |= dict.fromkeys(tps, self._registration_among(request.live_brokers))
 

@@ -51,7 +51,10 @@ class BrokerDescription:
         self._started_ms = replicas.clock.monotonic_ms()
 
     async def describe(self, request: DescribeBrokerRequest) -> DescribeBrokerResponse:
-        """Return the description. The file systems are queried on a thread."""
+        """Return the description of this broker. The file systems are queried on a thread.
+
+        A log directory that has failed has its error. The number of open files is −1 if it is unknown.
+        """
         failures = {str(path): str(error) for path, error in self._disks.failures.items()}
         directories, open_files, software = await asyncio.to_thread(_look, self._settings.log_dirs, failures)
         clock = self._replicas.clock

@@ -14,7 +14,10 @@ from tidelog.protocol.messages import (
 
 
 def describe_replicas(replicas: ReplicaManager, request: DescribeReplicasRequest) -> DescribeReplicasResponse:
-    """Return each partition's offsets and ISR, or an error such as NOT_LEADER_OR_FOLLOWER."""
+    """Return each partition's offsets and ISR, or an error such as NOT_LEADER_OR_FOLLOWER, in the given order.
+
+    A follower that has not fetched in this leader epoch has the log end offset −1.
+    """
     return DescribeReplicasResponse(tuple(_describe(replicas, part) for part in request.partitions))
 
 

@@ -27,7 +27,7 @@ class ReplicaExaminations:
         self._check_interval_ms = check_interval_ms
 
     async def examine(self, request: ExamineReplicaRequest) -> ExamineReplicaResponse:
-        """Return the report of a replica in any role, also if its disk has failed.
+        """Return the report of a replica in any role, also if its disk has failed; then without `retention`.
 
         Raises the errors of `ReplicaManager.get_or_raise`.
         """

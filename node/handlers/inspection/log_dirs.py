@@ -25,7 +25,10 @@ class LogDirs:
         self._pending_query: asyncio.Future[dict[Path, tuple[int, int]]] | None = None
 
     async def describe(self, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-        """Return all log directories, each with the requested partitions in it."""
+        """Return all log directories, each with the requested partitions (None: all) in it.
+
+        A failed directory has its error instead. Disk space is −1 if a disk does not answer within `_TIMEOUT_S`.
+        """
         held = self._replicas.log_sizes()
         spaces = await self._spaces(list(held))
         wanted = None
@@ -42,7 +45,7 @@ class LogDirs:
         return DescribeLogDirsResponse(tuple(dirs))
 
     async def _spaces(self, paths: Sequence[Path]) -> dict[Path, tuple[int, int]]:
-        """Return the disk space of each path, or no entries if a disk does not answer in time."""
+        """Return the total and the free bytes of each path, or no entries if a disk does not answer in time."""
         if self._pending_query is None:
             self._pending_query = asyncio.ensure_future(
                 self._replicas.offload(lambda: {path: _space(path) for path in paths})
@@ -66,7 +69,7 @@ def _lag(replicas: ReplicaManager, tp: TopicPartition) -> int:
 
 
 def _space(path: Path) -> tuple[int, int]:
-    """Return the total and the free bytes of the disk."""
+    """Return the total and the free bytes of the disk, or (−1, −1) if they cannot be read."""
     try:
         usage = shutil.disk_usage(path)
     except OSError:

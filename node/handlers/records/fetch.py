@@ -103,7 +103,10 @@ class Fetches:
         self._followers = FollowerFetches(replicas)
 
     def handle(self, request: FetchRequest, context: RequestContext) -> Response | DeferredResponse:
-        """Return the answer, or a deferred one if the fetch waits for `min_bytes`. May raise InvalidRequestError."""
+        """Return the answer, with one entry for each partition, or a deferred one if the fetch waits for `min_bytes`.
+
+        Raise InvalidRequestError if a limit is negative. A follower's fetch is handled by `FollowerFetches`.
+        """
         if request.max_wait_ms < 0 or request.min_bytes < 0 or request.max_bytes < 0:
             raise InvalidRequestError(
                 f"max_wait_ms={request.max_wait_ms}, min_bytes={request.min_bytes}, max_bytes={request.max_bytes}: "

@@ -74,9 +74,10 @@ class FollowerFetches:
         self._parked: dict[FetchSession, SessionFetch] = {}
 
     def handle(self, request: FetchRequest, context: RequestContext) -> Response | DeferredResponse:
-        """Acknowledge and return the answer, or a deferred one.
+        """Acknowledge the records before the fetch offsets, and return the answer, or a deferred one.
 
-        May raise FetchSessionIdNotFoundError or InvalidFetchSessionEpochError.
+        The answer has only partitions with news. The session's parked fetch is answered first. Raise
+        FetchSessionIdNotFoundError or InvalidFetchSessionEpochError if the request does not continue its session.
         """
         replicas = self._replicas
         now_ms = replicas.clock.monotonic_ms()
@@ -115,7 +116,7 @@ class FollowerFetches:
             self._replicas.purgatories.follower_fetches.force_complete_operation(parked)
 
     def _add(self, session: FetchSession, requested: FetchPartition) -> FetchPartitionResponse | None:
-        """Add the partition to the session. Return None, or the refusal to answer."""
+        """Add the partition to the session and return None, or drop the partition and return the refusal to answer."""
         tp = TopicPartition(requested.topic, requested.partition)
         try:
             replica = leader_for(self._replicas, requested)

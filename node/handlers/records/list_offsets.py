@@ -68,9 +68,10 @@ class OffsetLookUps:
     def list_offsets(
         self, request: ListOffsetsRequest, context: RequestContext
     ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-        """Return one answer or one error for each partition. A partition that occurs twice gets an error.
+        """Return one answer or one error for each partition, at once or later. A partition named twice gets an error.
 
-        Raises InvalidRequestError if the isolation level is unknown.
+        Raises InvalidRequestError if the isolation level is unknown. A deferred answer may raise RequestTimedOutError,
+        at the deadline or because MAX_LONG_LOOK_UPS requests wait already.
         """
         if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
             raise InvalidRequestError(
@@ -151,7 +152,7 @@ class OffsetLookUps:
 
 
 def _position(bounds: ReadBounds, part: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-    """Return the first offset of the log, or the end of the part that the sender may see."""
+    """Answer EARLIEST_TIMESTAMP with the log start offset, or LATEST_TIMESTAMP with the end that the sender may see."""
     log = bounds.replica.log
     if part.timestamp == EARLIEST_TIMESTAMP:
         start = log.log_start_offset
@@ -162,7 +163,7 @@ def _position(bounds: ReadBounds, part: ListOffsetsPartition) -> ListOffsetsPart
 
 
 def _search(bounds: ReadBounds, timestamp: int) -> Steps[TimestampOffset | None]:
-    """Return the search for a time, or for the largest timestamp."""
+    """Return the search for the first record at or after a time, or for the record with the largest timestamp."""
     if timestamp == MAX_TIMESTAMP:
         bounds.require_known_end()
         return bounds.replica.log.offset_of_max_timestamp_steps(bounds.upper_bound)
@@ -180,7 +181,11 @@ def _answer(part: ListOffsetsPartition, timestamp: int, offset: int, epoch: int 
 def offset_for_leader_epoch(
     replicas: ReplicaManager, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Return the end offsets of leader epochs in this leader's log."""
+    """Return, for each partition, the largest epoch of this leader's log up to the named one, and its end offset.
+
+    If all epochs of the log are later, the answer is the named epoch and the first epoch's start offset. If the named
+    epoch is later than the log's latest, both are −1. A partition that this broker does not lead has an error.
+    """
     for_consumer = request.replica_id == CONSUMER_REPLICA_ID
     return OffsetForLeaderEpochResponse(
         tuple(_end_of_epoch(replicas, part, for_consumer=for_consumer) for part in request.partitions)

@@ -53,7 +53,7 @@ class Produces:
     def handle(
         self, request: ProduceRequest, context: RequestContext
     ) -> Response | DeferredResponse | Awaitable[Response] | None:
-        """Append the batches. Return the answer, a deferred one, or None with acks=0.
+        """Append the batches. Return the answer, one entry for each partition, a deferred one, or None with acks=0.
 
         The answer is deferred if it must wait for validation on a thread, for the ISR, or for a flush.
         """

@@ -35,7 +35,7 @@ class ReadBounds:
 def find_read_bounds(
     replicas: ReplicaManager, replica_id: int, tp: TopicPartition, current_leader_epoch: int
 ) -> ReadBounds:
-    """Return the bounds of the leader, or of any replica for a debugging client. May raise a BrokerError."""
+    """Return the bounds of the leader, or of any replica for a debugging client, or raise the BrokerError to answer."""
     if replica_id < DEBUGGING_REPLICA_ID:
         raise InvalidRequestError(f"replica id {replica_id}: must be at least {DEBUGGING_REPLICA_ID}")
     replica = replicas.get_or_raise(tp)

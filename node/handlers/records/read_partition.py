@@ -13,7 +13,7 @@ MAX_RESPONSE_BYTES = 52_428_800
 
 
 def leader_for(replicas: ReplicaManager, requested: FetchPartition) -> Replica:
-    """Return the replica to read from, or raise the BrokerError to answer."""
+    """Return this broker's replica if it leads in the fetch's epoch and topic, or raise the BrokerError to answer."""
     replica = replicas.get_or_raise(TopicPartition(requested.topic, requested.partition))
     replica.check_topic(requested.topic_id)
     replica.leader_or_raise(requested.current_leader_epoch)
@@ -37,9 +37,9 @@ def read_partition(
     for_follower: bool,
     first: bool,
 ) -> tuple[FetchPartitionResponse, int]:
-    """Return the answer for the current state, and its size of records in bytes.
+    """Return the answer for the current state, or an error answer, and the size of its records in bytes.
 
-    A follower reads up to the log end, a consumer up to the high watermark.
+    A follower reads up to the log end, a consumer up to the high watermark. Records are None if there are none.
 
     leader_epoch   the leader epoch when the fetch arrived; in a later epoch the fetch gets an error
     budget         the remaining bytes of the whole answer; the `first` batch is sent whole, even if it is larger

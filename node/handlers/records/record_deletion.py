@@ -29,7 +29,12 @@ from tidelog.protocol.messages import Response
 
 @frozen
 class PendingDeletion:
-    """One partition of a waiting DeleteRecords. `index` is its position in the answer."""
+    """One partition of a waiting DeleteRecords.
+
+    index           the partition's position in the answer
+    leader_epoch    the leader epoch in which the records were deleted
+    before_offset   the log start offset that all live replicas must reach
+    """
 
     index: int
     replica: Replica
@@ -38,12 +43,16 @@ class PendingDeletion:
 
     @property
     def low_watermark(self) -> int:
-        """Return the lowest log start offset of all live replicas."""
+        """Return the lowest log start offset of all live replicas; −1 while one of them has not reported its own."""
         return self.replica.partition.low_watermark(self.replica.log.log_start_offset)
 
 
 class DelayedDeletion(DelayedResponse):
-    """A DeleteRecords that waits until each partition's live replicas have the new log start, or its leader changes."""
+    """A DeleteRecords that waits until each partition's live replicas have the new log start.
+
+    If a leader epoch ends before, the partition gets NOT_LEADER_OR_FOLLOWER. At the deadline the partition gets
+    REQUEST_TIMED_OUT with the low watermark.
+    """
 
     __slots__ = ("_pending", "_responses")
 
@@ -82,8 +91,9 @@ class DelayedDeletion(DelayedResponse):
 
 
 async def delete_records(replicas: ReplicaManager, request: DeleteRecordsRequest, context: RequestContext) -> Response:
-    """Delete records and return one answer or one error for each partition, once its live replicas have followed.
+    """Delete the records before each partition's offset (−1: before the high watermark).
 
+    Return one low watermark or one error for each partition, once all live replicas have followed or at the deadline.
     Raises InvalidRequestError if the timeout is negative.
     """
     if request.timeout_ms < 0:
