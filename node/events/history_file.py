@@ -162,7 +162,7 @@ class HistoryFile:
                 self._later(LONGEST_WAIT_S, self._flush)
 
     def close(self) -> None:
-        """Close the file after the last event."""
+        """Write the buffered events and close the file. Later events are dropped."""
         with self._stop_on_error() as writer:
             self._writer = None
             if writer is not None:

@@ -44,7 +44,7 @@ _RETRY_MS = 5_000
 
 
 def check_group_id(group_id: str) -> None:
-    """Raise InvalidGroupIdError if the text is not a valid group id."""
+    """Raise InvalidGroupIdError if the group id is empty or longer than MAX_STRING_BYTES."""
     if not group_id:
         raise InvalidGroupIdError("the group id must not be empty")
     if len(group_id.encode()) > MAX_STRING_BYTES:
@@ -88,8 +88,8 @@ class GroupCoordinator:
     def shard_of(self, group_id: str) -> Shard:
         """Return the shard of the group.
 
-        Raise InvalidGroupIdError, NotCoordinatorError if another broker coordinates the group, or
-        CoordinatorLoadInProgressError if the shard is still being loaded.
+        Raise InvalidGroupIdError, or NotCoordinatorError if this broker does not coordinate the group. Raise
+        CoordinatorLoadInProgressError if the shard is still being loaded, or the group's partition is not known yet.
         """
         check_group_id(group_id)
         partition = self.topic.partition_of(group_id)
@@ -111,7 +111,7 @@ class GroupCoordinator:
             self.shards.role_changed(replica)
 
     def find(self, group_id: str) -> tuple[Shard, HostedGroup | None]:
-        """Return the shard and the group; None for the group if it does not exist."""
+        """Return the shard and the group; None for the group if it does not exist. Raise the errors of `shard_of`."""
         shard = self.shard_of(group_id)
         return shard, shard.groups.get(group_id)
 
@@ -132,7 +132,7 @@ class GroupCoordinator:
     def find_or_create(self, group_id: str) -> tuple[Shard, HostedGroup]:
         """Return the shard and the group; create the group if it does not exist.
 
-        Raise PolicyViolationError if this broker coordinates too many groups.
+        Raise the errors of `shard_of`, or PolicyViolationError if this broker has MAX_GROUPS groups already.
         """
         shard = self.shard_of(group_id)
         hosted = shard.groups.get(group_id)
@@ -143,7 +143,7 @@ class GroupCoordinator:
         return shard, hosted
 
     def groups(self) -> Iterator[tuple[Shard, HostedGroup]]:
-        """Yield all groups of loaded shards that this broker leads."""
+        """Yield all groups of the loaded shards that this broker leads, each with its shard."""
         for shard in self.shards:
             if shard.loaded and shard.leads:
                 for hosted in list(shard.groups.values()):
@@ -151,7 +151,7 @@ class GroupCoordinator:
 
     @property
     def listing_error(self) -> int:
-        """Return the error code of a list of all groups: 0, or an error if a shard is still being loaded."""
+        """Return the error code for a list of all groups: COORDINATOR_LOAD_IN_PROGRESS during a load, else 0."""
         if any(not shard.loaded for shard in self.shards if shard.leads):
             return CoordinatorLoadInProgressError.code
         return 0
@@ -159,7 +159,7 @@ class GroupCoordinator:
     # --- performing a group's effects ----------------------------------------------------------------
 
     def perform(self, shard: Shard, hosted: HostedGroup, effects: Iterable[GroupEffect]) -> None:
-        """Perform the effects of a group: send answers, and write the group's record."""
+        """Perform the effects of a group: send answers, begin to write the group's record, and set its timer."""
         for effect in effects:
             match effect:
                 case Answer():
@@ -197,7 +197,7 @@ class GroupCoordinator:
                     _answer(effect)
 
     def drop_if_unused(self, shard: Shard, hosted: HostedGroup) -> None:
-        """Remove the group from memory if it has no members, no offsets and no record."""
+        """Remove the group from memory if `is_unused` holds: it has no members, no offsets and no record."""
         if hosted.is_unused and shard.groups.get(hosted.group_id) is hosted:
             del shard.groups[hosted.group_id]
             self._timers.drop((shard, hosted.group_id))
@@ -226,7 +226,10 @@ class GroupCoordinator:
         return self._timers.next_deadline_ms()
 
     def close(self) -> None:
-        """Stop. The caller has closed the replicas before, which closes every shard."""
+        """Cancel the loads of shards and the look-up of the topic, and return at once.
+
+        The caller has closed the replicas before, which closes every shard and answers the waiting requests.
+        """
         self.shards.close()
         self.topic.close()
 

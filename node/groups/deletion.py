@@ -22,7 +22,8 @@ class Deletion:
     async def delete(self, group_ids: Iterable[str], done: Callable[[Mapping[str, int]], None]) -> None:
         """Delete groups without members and their committed offsets.
 
-        `done` is called once with an error code for each group, before this method returns or later.
+        A group with members, and one that does not exist, is refused. `done` is called once with an error code (0:
+        deleted) for each group, before this method returns or later.
         """
         codes: dict[str, int] = {}
         waiting = set(group_ids)
@@ -60,7 +61,11 @@ class Deletion:
     def delete_if_empty(
         self, shard: Shard, hosted: HostedGroup, done: Callable[[BrokerError | None], None] = lambda error: None
     ) -> None:
-        """Write a tombstone for the group's record, if the group has one and is still empty."""
+        """Write a tombstone for the group's record, if the group has one and is still empty.
+
+        `done` is called once, with the error of the write or None, before this method returns or later. An unused group
+        is removed from memory.
+        """
         if not hosted.recorded or not hosted.is_empty:
             self._coordinator.drop_if_unused(shard, hosted)
             done(None)

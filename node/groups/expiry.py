@@ -24,7 +24,7 @@ _GROUPS_AT_ONCE = 64
 
 
 class Expiry:
-    """Writes tombstones for expired offsets. `run` is a task that never ends; `expired` counts the expired offsets."""
+    """Writes tombstones for expired offsets. `expired` counts the expired offsets whose tombstones are committed."""
 
     def __init__(
         self, coordinator: GroupCoordinator, offsets: OffsetCommits, deletion: Deletion, assignments: Assignments
@@ -36,7 +36,7 @@ class Expiry:
         self.expired = 0
 
     async def run(self) -> None:
-        """Run `expire` periodically until the task is cancelled."""
+        """Run `expire` after each `offsets_retention_check_interval_ms`, until the task is cancelled; log errors."""
         pause_s = self._coordinator.settings.offsets_retention_check_interval_ms / 1000
         while True:
             await asyncio.sleep(pause_s)
@@ -46,7 +46,10 @@ class Expiry:
                 log.exception("the expiry of committed offsets failed")
 
     async def expire(self) -> None:
-        """Write tombstones for the expired offsets of all groups. Other work runs on the loop in between."""
+        """Write tombstones for the expired offsets of all groups, and for the records of empty groups without offsets.
+
+        Then delete the offsets of deleted topics (`find_deleted_topics`). Other work runs on the loop in between.
+        """
         for count, (shard, hosted) in enumerate(self._coordinator.groups(), 1):
             await self._coordinator.loop_budget.yield_()
             if shard.leads:

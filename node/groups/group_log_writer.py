@@ -58,7 +58,8 @@ class GroupLogWriter:
     def write(self, shard: Shard, records: Sequence[Record], done: Done) -> None:
         """Append the records as one batch. `done` is called once, before this method returns or later.
 
-        Batches are appended in the order of the calls, and successful writes are reported in that order too.
+        Batches are appended in the order of the calls, and successful writes are reported in that order too. If this
+        broker does not lead the shard any more, nothing is appended, and `done` gets NotCoordinatorError.
         """
         if not shard.leads:
             done(-1, NotCoordinatorError(f"{shard.topic_partition}: this broker does not lead it any more"))

@@ -44,7 +44,10 @@ class Loaded:
         self._topics: dict[str, str] = {}
 
     def read(self, data: Buffer) -> int:
-        """Read consecutive whole batches, and return the offset after the last batch. Raise CorruptMessageError."""
+        """Read consecutive whole batches, and return the offset after the last batch; −1 if there is none.
+
+        Raise CorruptMessageError if a batch is damaged, except with `skip_damaged`.
+        """
         next_offset = -1
         for position, header in iter_headers(data):
             next_offset = header.next_offset

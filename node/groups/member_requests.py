@@ -40,7 +40,11 @@ class MemberRequests:
         return f"{prefix}-{UUID(int=self._rng.getrandbits(128), version=4)}"
 
     def join(self, request: JoinGroupRequest, client_id: str, client_host: str, waiter: Waiter) -> None:
-        """Add the member to the next generation. `waiter` is called when that generation starts."""
+        """Add the member to the next generation; create a missing group if the member has no id yet.
+
+        `waiter` is called once, at once or when that generation starts, with its description or with an error. A new
+        dynamic member is refused with MemberIdRequiredError, whose text is the id with which it must join.
+        """
         coordinator, settings = self._coordinator, self._coordinator.settings
         least, most = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
         if not least <= request.session_timeout_ms <= most:
@@ -77,7 +81,10 @@ class MemberRequests:
         coordinator.perform(shard, found, effects)
 
     def sync(self, request: SyncGroupRequest, waiter: Waiter) -> None:
-        """Return the member's assignment through `waiter`, which is called when the assignment is known."""
+        """Pass the member's assignment to `waiter`, once the leader's assignment is written; or pass an error.
+
+        The group leader's own request brings the assignments of all members.
+        """
         coordinator = self._coordinator
         shard, hosted = self._find_for(request.group_id, request.member_id)
         effects = hosted.group.sync(
@@ -95,14 +102,14 @@ class MemberRequests:
     def heartbeat(self, request: HeartbeatRequest) -> None:
         """Renew the member's session.
 
-        Raise RebalanceInProgressError if the member must join again, and another BrokerError if it is not a member.
+        Raise RebalanceInProgressError if the member must join again, or another BrokerError if the client is no member.
         """
         _, hosted = self._find_for(request.group_id, request.member_id)
         now_ms = self._coordinator.clock.monotonic_ms()
         hosted.group.heartbeat(request.member_id, request.group_instance_id, request.generation_id, now_ms)
 
     def leave(self, request: LeaveGroupRequest) -> tuple[LeftMember, ...]:
-        """Remove members, and return one result per member. A BrokerError refuses the request as a whole."""
+        """Remove members, and return one result (code 0: removed) per member, in order. A BrokerError refuses all."""
         coordinator = self._coordinator
         shard, hosted = coordinator.find(request.group_id)
         left = []

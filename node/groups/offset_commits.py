@@ -52,7 +52,7 @@ class OffsetCommits:
     # --- committing ----------------------------------------------------------------------------------
 
     def commit(self, request: OffsetCommitRequest, done: OnDone) -> None:
-        """Write the offsets. `done` is called when their records are committed, before this method returns or later.
+        """Write the offsets. `done` is called once, when they are committed or refused, before this returns or later.
 
         A BrokerError refuses the request as a whole. If the request names a partition twice, the last offset counts.
         """
@@ -128,10 +128,10 @@ class OffsetCommits:
     # --- fetching ------------------------------------------------------------------------------------
 
     def fetch(self, request: OffsetFetchRequest) -> tuple[OffsetFetchPartition, ...]:
-        """Return the committed offsets of the requested partitions; without partitions, all offsets of the group.
+        """Return the committed offsets of the requested partitions (−1: none), or all of the group (None requested).
 
-        Offsets of deleted topics are left out, even if their tombstones are not committed yet. Raise a BrokerError if
-        the offsets are not known.
+        Offsets of deleted topics count as not committed, even before their tombstones are. Raise the BrokerError to
+        answer if this broker does not know the offsets, or another leader may have newer ones.
         """
         shard, hosted = self._coordinator.find_to_read(request.group_id)
         offsets = CommittedOffsets() if hosted is None else hosted.offsets
@@ -144,7 +144,11 @@ class OffsetCommits:
     # --- deleting ------------------------------------------------------------------------------------
 
     def delete(self, request: OffsetDeleteRequest, done: OnDone) -> None:
-        """Delete these offsets, except those of topics that members are subscribed to (KIP-496)."""
+        """Write tombstones for these offsets, except those of topics that members are subscribed to (KIP-496).
+
+        `done` is called once with each partition's result, before this method returns or later. Raise
+        GroupIdNotFoundError, or NonEmptyGroupError if the subscriptions of the group's members are not known.
+        """
         shard, hosted = self._coordinator.find(request.group_id)
         if hosted is None:
             raise GroupIdNotFoundError(f"group {request.group_id!r} does not exist")
@@ -180,7 +184,8 @@ class OffsetCommits:
     ) -> None:
         """Write tombstones for these partitions. Commits that come later stay.
 
-        `done` is called with the failed partitions when the outcome of all tombstones is known.
+        `done` is called once, with the error of each failed partition, when the outcome of all tombstones is known.
+        That may be before this method returns.
         """
         failed: dict[TopicPartition, BrokerError] = {}
         batches = [tps[first : first + TOMBSTONES] for first in range(0, len(tps), TOMBSTONES)]

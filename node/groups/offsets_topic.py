@@ -38,7 +38,10 @@ class Assignments(Protocol):
 
 
 class OffsetsTopic:
-    """The number of partitions of the topic, which never changes, because it decides each group's coordinator."""
+    """The number of partitions of the topic, once ZooKeeper was read; it decides each group's coordinator.
+
+    The number stays the same until the topic is deleted.
+    """
 
     def __init__(
         self, settings: BrokerSettings, assignments: Assignments, create_topics: CreateTopics, clock: Clock
@@ -55,7 +58,8 @@ class OffsetsTopic:
     def partition_of(self, group_id: str, *, create: bool = False) -> int | None:
         """Return the partition of the group, or None if the number of partitions is not known yet.
 
-        In the latter case a read from ZooKeeper is started. `create`: also create the topic if it does not exist.
+        In the latter case a read from ZooKeeper is started, as by `look`. `create`: that read also creates the topic if
+        it does not exist.
         """
         if not self._partitions:
             self.look(create=create)
@@ -85,7 +89,10 @@ class OffsetsTopic:
             self._looking.cancel()
 
     def look(self, *, create: bool = False) -> None:
-        """Start to look the topic up if its number of partitions is not known; return at once."""
+        """Start to read the number of partitions from ZooKeeper if it is not known; return at once.
+
+        Do nothing while a look-up runs, or within RETRY_MS of the last. `create`: create a missing topic.
+        """
         if self._partitions:
             return
         now_ms = self._clock.monotonic_ms()

@@ -44,7 +44,7 @@ class CoordinatorService:
 
     @property
     def expired(self) -> int:
-        """Return the number of offsets that have expired since the start."""
+        """Return the number of offsets that have expired, and were deleted, since the start."""
         return self._expiry.expired
 
     def start(self) -> None:
@@ -52,14 +52,14 @@ class CoordinatorService:
         self._spawn(self._expiry.run())
 
     def tick(self, now_ms: int) -> int | None:
-        """Run the timers that are due, and return when to call `tick` again.
+        """Run the timers that are due, and return when to call `tick` again (monotonic; None: no timer is set).
 
         If the replicas' alarm is set earlier, the caller calls `tick` then.
         """
         return self.coordinator.tick(now_ms)
 
     def stop(self) -> None:
-        """Cancel all tasks of the coordinator."""
+        """Cancel all tasks of the coordinator, also loads and the look-up of the topic. Return at once."""
         for task in self._tasks:
             task.cancel()
         self.coordinator.close()

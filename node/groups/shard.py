@@ -41,7 +41,7 @@ class HostedGroup:
         return self.is_empty and not self.recorded and not self.offsets
 
     def restore(self, record: GroupRecord, now_ms: int) -> None:
-        """Restore the group from the record that its last coordinator wrote."""
+        """Restore the group from the record that its last coordinator wrote. `now_ms` is monotonic."""
         self.group.restore(record, now_ms)
         self.recorded = True
         self.changed(record.changed_ms)
@@ -52,7 +52,10 @@ class HostedGroup:
 
     @property
     def subscribed(self) -> frozenset[str] | None:
-        """Return the topics that the group's members subscribe to; None if they are not known."""
+        """Return the topics that the group's members subscribe to; an empty set if there are no members.
+
+        Return None if the topics are not known: during a rebalance, or for another protocol type than "consumer".
+        """
         group = self.group
         if not group.members:
             return frozenset()

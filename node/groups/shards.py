@@ -40,7 +40,7 @@ _COMMITTED_RETRY_S = 0.1
 class Shards:
     """The shards, by partition.
 
-    on_loaded    called for each loaded group that has a record
+    on_loaded    called for each group that was restored from its record, before the shard is ready
     on_closed    called when a shard is closed, so that the owner closes its groups
     on_ready     called when all groups of a shard are loaded
     load_times   the durations of completed loads
@@ -69,11 +69,14 @@ class Shards:
         return iter(list(self._shards.values()))
 
     def get(self, partition: int) -> Shard | None:
-        """Return the shard of the partition, or None if this broker does not lead it."""
+        """Return the partition's shard, loaded or not, or None if this broker does not lead the partition."""
         return self._shards.get(partition)
 
     def role_changed(self, replica: Replica) -> None:
-        """Close and open the shard of this replica as its role and its leader epoch require."""
+        """Close the replica's shard if its leader epoch has ended. Open a new one, and begin to load it, if it leads.
+
+        An offline replica gets no shard.
+        """
         tp = replica.topic_partition
         before = self._shards.get(tp.partition)
         if before is not None and not (before.replica is replica and before.leads):
@@ -88,7 +91,7 @@ class Shards:
             task.add_done_callback(self._loads.discard)
 
     def close(self) -> None:
-        """Cancel all loads."""
+        """Cancel all loads, and return at once."""
         for task in self._loads:
             task.cancel()
 

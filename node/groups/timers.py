@@ -33,7 +33,7 @@ class Timers(Generic[K]):
         return self._heap[0][2] is key
 
     def take_due(self, now_ms: int) -> list[K]:
-        """Remove and return the keys whose deadlines have passed."""
+        """Remove and return the keys whose deadlines are at or before `now_ms`, the earliest first."""
         due = []
         while self._heap and self._heap[0][0] <= now_ms:
             deadline_ms, _, key = heapq.heappop(self._heap)

@@ -48,6 +48,8 @@ class MetadataCache:
     registrations
                  the registration epoch of each live broker that is not shutting down. The controller has removed a
                  broker that is shutting down from every ISR, and such a broker must not rejoin
+    controller_id, controller_epoch
+                 those of the latest controller that has sent a request; −1: none yet
     informed     a controller has sent the names of all topics since this broker started, so that other topics do not
                  exist
     progress     notified after each update
@@ -90,7 +92,7 @@ class MetadataCache:
         return True
 
     def set_brokers(self, live: Iterable[BrokerInfo]) -> bool:
-        """Replace the set of live brokers, and return whether it has changed."""
+        """Replace `brokers` and `registrations`, and return whether the live brokers have changed."""
         brokers = {broker.broker_id: broker for broker in live}
         if brokers == self.brokers:
             return False
@@ -175,7 +177,7 @@ class MetadataCache:
         return cached is not None and (partition in cached.partitions or 0 <= partition < cached.partition_count)
 
     def fewest_replicas(self, topic: str) -> int | None:
-        """Return the smallest number of replicas of any partition of the topic; None if no partition is known."""
+        """Return the smallest number of replicas of any known partition of the topic; None if no state is known."""
         cached = self._topics.get(topic)
         states = () if cached is None else cached.partitions.values()
         return min((len(state.replicas) for state in states), default=None)
@@ -183,7 +185,8 @@ class MetadataCache:
     def describe(self, topics: tuple[str, ...] | None, listener: str = CLIENTS) -> MetadataResponse:
         """Return the response to a client that has sent its request to this listener; None stands for all topics.
 
-        The response has the brokers' addresses of that listener, and omits brokers that do not have it. Raise
+        The response has the brokers' addresses of that listener, and omits brokers that do not have it. An unknown
+        topic has UNKNOWN_TOPIC_OR_PARTITION, or LEADER_NOT_AVAILABLE until this broker is `informed`. Raise
         BrokerNotAvailableError for all topics if this broker may not know all, because the client would take the
         others for deleted.
         """

@@ -31,13 +31,17 @@ class HealthEndpoints:
         self._metrics = metrics
 
     def why_not_ready(self) -> str | None:
-        """Return one line with the reason, or None if the broker is ready."""
+        """Return one line with the reason, which is the stage if there is one, or None if the broker is ready."""
         if self.stage or self._metrics is None:
             return self.stage or "starting"
         return self._metrics.why_not_ready()
 
     async def answer(self, path: str) -> Answer | None:
-        """Return the answer for the path, or None for an unknown path."""
+        """Return the answer for the path, or None for an unknown path.
+
+        /healthz is always answered with 200. /readyz has 503 while the broker is not ready, and /metrics until `expose`
+        was called.
+        """
         match path:
             case "/healthz":
                 return line(200, "alive")  # an answer at all proves that the event loop runs

@@ -164,7 +164,7 @@ class Broker:
 
     @property
     def replicas(self) -> ReplicaManager:
-        """Return the replica manager. The broker has one once `start` has wired its parts."""
+        """Return the replica manager. Raise AttributeError until `start` has wired the parts."""
         return self._replicas
 
     async def wait_ended(self) -> None:
@@ -172,13 +172,13 @@ class Broker:
         await self._ended.wait()
 
     def end(self, failure: Exception | None = None) -> None:
-        """Request that the broker stops. The first failure that is passed becomes `failure`."""
+        """Request that the broker stops, and record `failure`. Only the first call has an effect."""
         if not self._ended.is_set():
             self.failure = failure
             self._ended.set()
 
     async def stop(self) -> None:
-        """Undo all steps that `start` has completed, in reverse order."""
+        """Undo all steps that `start` has completed, in reverse order; a broker that serves first moves leadership away."""
         self._health.stage = "stopping"
         await self._undo.aclose()
 

@@ -32,7 +32,7 @@ class ControlledShutdown:
     async def move_leadership(self) -> frozenset[TopicPartition] | None:
         """Return the partitions that this broker still leads after the controller has moved all others.
 
-        Return None if no controller has answered before the timeout.
+        Retry after each error. Return None if no controller has answered without an error before the timeout.
         """
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):

@@ -16,7 +16,7 @@ _MOST_REMEMBERED = 100
 
 
 def log_to(settings: BrokerSettings) -> None:
-    """Set up the process's log. Raise ConfigError if its file cannot be written."""
+    """Send the process's log to the file of the settings, or to standard error. Raise ConfigError if the file fails."""
     handler: logging.Handler
     if settings.log_file:
         try:

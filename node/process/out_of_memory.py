@@ -34,6 +34,6 @@ def guard_memory(loop: asyncio.AbstractEventLoop, on_none: Callable[[], None]) -
 
 
 def end_process() -> None:
-    """End the process at once, as in a crash. A flush is left out, because it would need memory too."""
+    """End the process at once, with OUT_OF_MEMORY_EXIT_STATUS. No flush is made, because it would need memory."""
     log.critical("no memory is left: ending the process")
     os._exit(OUT_OF_MEMORY_EXIT_STATUS)

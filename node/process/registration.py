@@ -68,7 +68,7 @@ class Registration:
     async def start(self) -> int:
         """Register this broker, keep it registered from now on, and return the broker epoch.
 
-        Raise BrokerIdTaken or StoreError.
+        Raise BrokerIdTaken, StoreError, or the errors of `save_session`.
         """
         self._unsubscribe = self._zk_client.store.subscribe(self._on_event)
         epoch = await self._register()
@@ -76,7 +76,10 @@ class Registration:
         return epoch
 
     async def stop(self) -> None:
-        """Stop leading, and remove the registration at once if ZooKeeper can be reached."""
+        """Stop watching, stop leading (`on_lost`), and remove the registration at once if ZooKeeper is connected.
+
+        An error of ZooKeeper is only logged.
+        """
         self._unsubscribe()
         if self._task is not None:
             self._task.cancel()

@@ -62,6 +62,6 @@ class Watchdog:
 
 
 def end_process() -> None:
-    """End the process at once and without a flush, as in a crash, so that other brokers can take over."""
+    """End the process at once and without a flush, with HUNG_EXIT_STATUS, so that other brokers can take over."""
     log.critical("the event loop has been blocked for a whole session timeout: ending the process")
     os._exit(HUNG_EXIT_STATUS)

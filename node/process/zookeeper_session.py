@@ -17,7 +17,10 @@ _HEARTBEATS_PER_TIMEOUT = 6
 
 
 class ZooKeeperSession:
-    """Sends heartbeats to ZooKeeper's leader, so that `Store.confirmed_at_ms` is recent while ZooKeeper answers."""
+    """Sends heartbeats to ZooKeeper's leader, so that `Store.confirmed_at_ms` is recent while ZooKeeper answers.
+
+    `guard` runs from `start` to `stop`, and ends the process if its event loop hangs.
+    """
 
     def __init__(
         self,

@@ -44,6 +44,8 @@ def _setting(meaning: str, default: Any = MISSING, *, least: int = 0, most: int 
 class BrokerSettings:
     """The settings of one broker. Each field's metadata has its meaning and its bounds.
 
+    The constructor raises ConfigError if a value has the wrong type, is out of bounds, or is malformed.
+
     topic_defaults   the settings of a topic without settings of its own; the files use the broker names of them
     given            the values in the files as text, by their names in the files
     """
@@ -198,7 +200,7 @@ class BrokerSettings:
 
     @property
     def listener_endpoints(self) -> tuple[ListenerEndpoint, ...]:
-        """Return the listeners with their bound and their advertised addresses."""
+        """Return the listeners with their bound and their advertised addresses, in the order of `listeners`."""
         return parse_listeners(self.listeners, self.advertised_listeners)
 
     @classmethod

@@ -34,7 +34,7 @@ class ListenerEndpoint:
 
     @property
     def beyond_this_machine(self) -> bool:
-        """Return whether other machines may reach the listener."""
+        """Return whether the bound address is no loopback address, so that other machines may reach the listener."""
         bound = _address(self.bind)
         return bound is None or not bound.is_loopback
 
