@@ -36,7 +36,7 @@ class StateBatch:
     entries: dict[TopicPartition, PartitionStateMessage]
 
     def request(self, controller: Controller) -> Request:
-        """Return the request, with the live brokers and the topics that the controller knows now."""
+        """Return the LeaderAndIsr, with the live brokers and the topics that the controller knows now."""
         return LeaderAndIsrRequest(
             controller.controller_id,
             controller.epoch,
@@ -53,7 +53,7 @@ class StopBatch:
     entries: dict[TopicPartition, StopReplicaPartition]
 
     def request(self, controller: Controller) -> Request:
-        """Return the request to stop these replicas, and to delete those whose entry says so."""
+        """Return the StopReplica, which stops these replicas, and deletes those whose entry says so."""
         return StopReplicaRequest(controller.controller_id, controller.epoch, tuple(self.entries.values()))
 
 
@@ -72,7 +72,7 @@ class MetadataBatch:
     whole: bool = False
 
     def request(self, controller: Controller) -> Request:
-        """Return the request, with the live brokers and the topics that the controller knows now."""
+        """Return the UpdateMetadata, with the live brokers and the topics that the controller knows now."""
         return UpdateMetadataRequest(
             controller.controller_id,
             controller.epoch,
@@ -91,7 +91,7 @@ class QuestionBatch:
     entries: dict[TopicPartition, DescribePartition]
 
     def request(self, controller: Controller) -> Request:
-        """Return the request for the log ends of these replicas."""
+        """Return the LogEnds, which asks for the log ends of these replicas."""
         return LogEndsRequest(controller.controller_id, controller.epoch, tuple(self.entries.values()))
 
 

@@ -92,7 +92,7 @@ class OffsetCommits:
         coordinator.writes.write(shard, records, written)
 
     def _find_for_commit(self, request: OffsetCommitRequest) -> tuple[Shard, HostedGroup]:
-        """Return the group if the sender may commit for it; a commit without a generation may create the group."""
+        """Return the group if the sender may commit for it, else raise; create a missing group without a generation."""
         coordinator, generation = self._coordinator, request.generation_id
         shard, hosted = coordinator.find(request.group_id)
         if hosted is None:

@@ -67,12 +67,12 @@ class OffsetsTopic:
         return partition_for(group_id, self._partitions)
 
     def hosted(self, topic_id: str) -> None:
-        """Record the id of the topic, of which this broker hosts a replica, and look the topic up."""
+        """Record the id of the topic, as `reported` does, because this broker hosts a replica; then call `look`."""
         self.reported(topic_id)
         self.look()
 
     def reported(self, topic_id: str) -> None:
-        """Record the topic id that the controller has sent. Another id than before means that the topic was recreated.
+        """Record the topic id that the controller has sent. If it has changed, forget the number of partitions.
 
         A look-up in progress may still find the old topic, because ZooKeeper has it until its deletion is complete.
         """

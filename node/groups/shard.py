@@ -37,7 +37,7 @@ class HostedGroup:
 
     @property
     def is_unused(self) -> bool:
-        """Return whether the group has no members, no committed offsets, and no record in the topic."""
+        """Return whether the group has no members, no committed or pending offsets, and no record in the topic."""
         return self.is_empty and not self.recorded and not self.offsets
 
     def restore(self, record: GroupRecord, now_ms: int) -> None:

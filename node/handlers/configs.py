@@ -181,7 +181,7 @@ class Configs:
             await self._wait_until_received(topic, after)
 
     async def _wait_until_received(self, topic: str, configs: Mapping[str, str]) -> None:
-        """Wait, for a short time, until the controller has sent the new settings to this broker.
+        """Wait, at most `_PROPAGATION_MS`, until the controller has sent these settings to this broker.
 
         A client expects its change to work once it is answered. The change is already written, so the wait is bounded.
         """

@@ -22,12 +22,12 @@ INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
 
 
 def is_internal(topic: str) -> bool:
-    """Return whether only brokers may write to the topic."""
+    """Return whether the topic is internal (`__consumer_offsets`), so that only brokers may write to it."""
     return topic in INTERNAL_TOPICS
 
 
 def check_produce(topic: str) -> None:
-    """Raise InvalidTopicError if clients may not produce to the topic."""
+    """Raise InvalidTopicError if the topic is internal, because clients may not produce to it."""
     if is_internal(topic):
         raise InvalidTopicError(
             f"topic {topic!r}: clients may not produce to it, because only coordinators write there"
@@ -35,7 +35,7 @@ def check_produce(topic: str) -> None:
 
 
 def check_record_deletion(topic: str) -> None:
-    """Raise InvalidTopicError if clients may not delete records of the topic."""
+    """Raise InvalidTopicError if the topic is internal, because clients may not delete its records."""
     if is_internal(topic):
         raise InvalidTopicError(
             f"topic {topic!r}: its records may not be deleted, because they are the committed offsets of all groups"
@@ -43,7 +43,7 @@ def check_record_deletion(topic: str) -> None:
 
 
 def check_deletion(topic: str) -> None:
-    """Raise PolicyViolationError if clients may not delete the topic."""
+    """Raise PolicyViolationError if the topic is internal, because clients may not delete it."""
     if is_internal(topic):
         raise PolicyViolationError(
             f"topic {topic!r}: it may not be deleted, because it holds the committed offsets of all groups"
@@ -51,7 +51,7 @@ def check_deletion(topic: str) -> None:
 
 
 def check_new_partitions(topic: str) -> None:
-    """Raise InvalidPartitionsError if the number of the topic's partitions must stay as it is."""
+    """Raise InvalidPartitionsError if the topic is internal, because its number of partitions must stay as it is."""
     if is_internal(topic):
         raise InvalidPartitionsError(
             f"topic {topic!r}: the number of partitions may not change, because it decides each group's coordinator"
@@ -89,7 +89,7 @@ class InternalTopicRules:
         }
 
     def check_creation(self, topic: str, configs: Mapping[str, str], partitions: Mapping[int, Sequence[int]]) -> None:
-        """Raise PolicyViolationError if a topic with these settings and replicas cannot keep committed offsets."""
+        """Raise PolicyViolationError if an internal topic of these settings and replicas may lose committed offsets."""
         if not is_internal(topic):
             return
         fewest = min(map(len, partitions.values()))
@@ -114,6 +114,8 @@ class InternalTopicRules:
         self, tp: TopicPartition, configs: Mapping[str, str], current: Sequence[int], wanted: Sequence[int]
     ) -> None:
         """Raise PolicyViolationError if the partition would have fewer replicas than now, and fewer than the minimum.
+
+        The minimum is `replication_factor`, or the topic's min.insync.replicas if that is larger.
 
         A partition that already has too few replicas may move to the same number of other brokers.
         """

@@ -37,7 +37,7 @@ class _Collected(Collector):
 
 
 def expose(families: Iterable[Family]) -> Iterator[bytes]:
-    """Yield the text of one scrape in parts that take a millisecond each.
+    """Yield the text of one scrape, without the process's metrics, in parts that take a millisecond each.
 
     A thread that formatted the whole text would keep the loop waiting for the interpreter lock for up to 5 ms in each
     iteration.
@@ -49,7 +49,7 @@ def expose(families: Iterable[Family]) -> Iterator[bytes]:
 
 
 def expose_process() -> bytes:
-    """Return the metrics of this process that the kernel provides in /proc."""
+    """Return the text of the metrics of this process that the kernel provides in /proc. The call may block."""
     return generate_latest(ProcessCollector(registry=None))
 
 

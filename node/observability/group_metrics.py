@@ -14,7 +14,7 @@ _GROUPS_AT_ONCE = 256
 
 
 async def group_families(service: CoordinatorService) -> list[Family]:
-    """Return the current values. Other work runs on the loop in between."""
+    """Return the metrics of the groups that this broker coordinates. Other work runs on the loop in between."""
     states: Counter[GroupState] = Counter()
     members = offsets = 0
     for count, (_, hosted) in enumerate(service.coordinator.groups(), 1):

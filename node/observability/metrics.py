@@ -73,7 +73,7 @@ class Disks(Protocol):
 class Metrics:
     """The parts of a broker whose state becomes metrics.
 
-    request_times   the durations of each listener's requests, by the listener's name
+    request_times   the durations and refusals of each listener's requests, by the listener's name
     """
 
     identity: Identity

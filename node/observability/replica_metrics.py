@@ -18,7 +18,7 @@ MAX_SINGLE_REPLICAS = 1000
 
 
 class ReplicaMetrics:
-    """Sums over all replicas, and the series of the first replicas. `sizes` has the bytes of each log."""
+    """Sums over all replicas, and series of the first MAX_SINGLE_REPLICAS. `sizes` has the bytes of each log."""
 
     def __init__(self, sizes: Mapping[TopicPartition, int]) -> None:
         self._sizes = sizes
@@ -69,7 +69,7 @@ class ReplicaMetrics:
             self._lags.add(lag, *tp, follower)
 
     def families(self) -> list[Family]:
-        """Return the families of all replicas that were added."""
+        """Return the sums over all replicas that were added, and the series of the first ones."""
         counts, followers = self._counts, sorted(self._lag_sum.keys() | self._unheard.keys())
         most = Family(
             "tidelog_follower_lag_records_max", "the largest lag among the partitions led here", labels=("follower",)

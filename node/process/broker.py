@@ -178,7 +178,7 @@ class Broker:
             self._ended.set()
 
     async def stop(self) -> None:
-        """Undo all steps that `start` has completed, in reverse order; a broker that serves first moves leadership away."""
+        """Undo all steps that `start` has completed, in reverse order. A serving broker moves leadership away first."""
         self._health.stage = "stopping"
         await self._undo.aclose()
 

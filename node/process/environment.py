@@ -70,7 +70,7 @@ class BrokerEnvironment(Protocol):
         """Open a session with ZooKeeper. Raise UnreachableError if ZooKeeper does not answer in time."""
 
     def guard(self, timeout_ms: int) -> Guard:
-        """Return a guard that has not been started."""
+        """Return a guard, not started yet, that ends the process if its event loop hangs for `timeout_ms`."""
 
     def keep_history(self, settings: BrokerSettings) -> tuple[Events, Callable[[], None]]:
         """Return the recorder of the broker's events, and a function that closes it.

@@ -26,7 +26,10 @@ _SWITCH_INTERVAL_S = 0.0005
 
 
 def main() -> int:
-    """Return 0 after a controlled stop. Return 1, and print one line to standard error, if the broker has failed."""
+    """Run one broker until SIGTERM, SIGINT or a failure, and return the exit status.
+
+    The status is 0 after a controlled stop. If the broker has failed, it is 1, and one line is on standard error.
+    """
     parser = argparse.ArgumentParser(prog="node", description="one Tidelog broker")
     parser.add_argument(
         "--config",

@@ -39,7 +39,7 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def start(self) -> None:
-        """Start the thread. The caller runs on the loop to watch."""
+        """Start the thread. The watched loop is the one on which this object was created."""
         self._thread.start()
 
     def stop(self) -> None:

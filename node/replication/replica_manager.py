@@ -140,7 +140,7 @@ class ReplicaManager:
         return replica
 
     def led(self) -> list[TopicPartition]:
-        """Return the partitions that this broker leads."""
+        """Return the partitions that this broker leads, in any order."""
         return [replica.topic_partition for replica in self if replica.partition.is_leader]
 
     def log_of(self, tp: TopicPartition) -> ReplicaLog | None:
@@ -416,7 +416,7 @@ class ReplicaManager:
         self.epoch_ended(replica)
 
     def epoch_ended(self, replica: Replica) -> None:
-        """Report the new role to the subscribers, then complete the fetches that wait for the old leader epoch."""
+        """Report the new role to the subscribers, then complete the requests that wait in the old leader epoch."""
         for role_changed in self._role_listeners:
             role_changed(replica)
         self.purgatories.epoch_ended(replica.topic_partition)

@@ -99,7 +99,8 @@ class ControllerRequests:
     ) -> StopReplicaResponse:
         """Stop serving the replicas, and delete those that the request says to delete.
 
-        A replica that this broker does not host counts as stopped. Raises RequestTimedOutError if no file descriptor is
+        A replica that this broker does not host counts as stopped. An entry of an older leader epoch than the replica's
+        is refused with FENCED_LEADER_EPOCH. Raises RequestTimedOutError if no file descriptor is
         left to delete with, or if the outcome of an earlier ISR proposal is still unknown.
         """
         self._stop_leading_early(request)

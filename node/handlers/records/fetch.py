@@ -31,9 +31,9 @@ class FetchTarget:
 class DelayedFetch(DelayedResponse):
     """A consumer's fetch that waits for `min_bytes`, or for the size limit of its answer if that is less.
 
-    The wait also ends if a leader epoch ends or a partition cannot be read. If the fetch offset is in a segment that is
-    no longer appended to, waiting brings no more bytes, so the wait ends too. The available bytes are computed from the
-    positions of batches. No batch is read before the answer (as in Kafka's DelayedFetch).
+    The wait also ends at the deadline, or if a leader epoch ends or a partition cannot be read. If the fetch offset is
+    in a segment that is no longer appended to, waiting brings no more bytes, so the wait ends too. The available bytes
+    are computed from the positions of batches. No batch is read before the answer (as in Kafka's DelayedFetch).
     """
 
     __slots__ = ("_min_bytes", "_replicas", "_request", "_targets")

@@ -23,7 +23,7 @@ def leader_for(replicas: ReplicaManager, requested: FetchPartition) -> Replica:
 
 
 def refusal(requested: FetchPartition, error: BrokerError) -> FetchPartitionResponse:
-    """Return the answer for a partition that cannot be read."""
+    """Return the answer for a partition that is refused: the error's code, and no records."""
     return FetchPartitionResponse(requested.topic, requested.partition, error.code)
 
 
