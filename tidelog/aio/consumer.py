@@ -85,12 +85,17 @@ class Consumer(LoopBound):
         self.poll_remainder = PollRemainder()
 
     async def start(self) -> Self:
-        """Start the background tasks; `async with` and every call start them too."""
+        """Start the background tasks, and return this consumer; `async with` and every call start them too."""
         self._started()
         return self
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions; partitions that were assigned before keep their position."""
+        """Read exactly these partitions; partitions that were assigned before keep their position.
+
+        The others start at the group's committed offset, else as auto_offset_reset says. With a group and auto-commit,
+        the positions of dropped partitions are committed in the background. Raises IllegalStateError if the consumer is
+        subscribed.
+        """
         wanted = arguments.partitions("partitions", partitions)
         fetcher = self._started()
         gone = set(fetcher.partitions).difference(wanted)
@@ -107,7 +112,8 @@ class Consumer(LoopBound):
     ) -> None:
         """Share these topics, or all topics whose names match the pattern, with the other members of the group.
 
-        Without a group, read all partitions of the topics, and start where `auto_offset_reset` says.
+        Without a group, read all partitions of the topics, and start where `auto_offset_reset` says. Polls do the work:
+        see `tidelog.Consumer.subscribe`.
         """
         choice, held = Subscription(topics, pattern), HeldListener("listener", listener)
         fetcher = self._started()
@@ -120,12 +126,16 @@ class Consumer(LoopBound):
         self._listener = held
 
     def subscription(self) -> set[str]:
-        """Return the topics that this consumer is subscribed to; for a pattern the topics that match it."""
+        """Return the topics that this consumer is subscribed to; for a pattern those that match it; else none."""
         self._started()
         return set(self._subscriber.topics) if self._subscriber is not None else set()
 
     async def unsubscribe(self) -> None:
-        """Leave the group, and unassign all partitions, also those of `assign`."""
+        """Commit (if auto-commit is enabled), leave the group, and unassign all partitions, also those of `assign`.
+
+        The listener's `on_partitions_revoked` gets all partitions; its exception is raised at the end. Without a group
+        nothing is committed.
+        """
         fetcher = self._started()
         try:
             if self._subscriber is not None:
@@ -141,7 +151,10 @@ class Consumer(LoopBound):
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: int | None = None
     ) -> None:
-        """Commit these offsets for the group, or the position of each assigned partition."""
+        """Commit these offsets for the group, or for each assigned partition the offset after the last returned record.
+
+        Raises InvalidGroupIdError without a group, and the errors of `tidelog.Consumer.commit`.
+        """
         wanted = None if offsets is None else arguments.commits("offsets", offsets)
         self.client.background.raise_failure()
         await self._in_group("commit").commit(wanted, self._deadline_ms(timeout_ms))
@@ -157,7 +170,10 @@ class Consumer(LoopBound):
     async def committed(
         self, partitions: TopicPartition | Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> int | dict[TopicPartition, OffsetAndMetadata | None] | None:
-        """Return the group's committed offsets: an int for one partition, a dict for several. None: no commit."""
+        """Return the group's committed offsets: an int for one partition, a dict for several. None: no commit.
+
+        The call first waits for earlier commits of this consumer. Raises InvalidGroupIdError without a group.
+        """
         wanted = [partitions] if isinstance(partitions, TopicPartition) else partitions
         wanted = arguments.partitions("partitions", wanted)
         self.client.background.raise_failure()
@@ -168,7 +184,10 @@ class Consumer(LoopBound):
         return None if at is None else at.offset
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return this consumer's identity in its group as far as it is known: the member id and the generation."""
+        """Return this consumer's identity in its group: the member id and the generation, as far as they are known.
+
+        Raises InvalidGroupIdError without a group.
+        """
         return self._in_group("group_metadata").metadata
 
     def assignment(self) -> set[TopicPartition]:
@@ -176,24 +195,38 @@ class Consumer(LoopBound):
         return set(self._started().partitions)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read from `offset` next."""
+        """Read from `offset` next, and discard the fetched records of the partition.
+
+        Raises ValueError for a negative offset, or if the partition is not assigned. The offset is not compared with
+        the log here; one out of range is an error of a later poll, or is reset.
+        """
         target = arguments.offset("offset", offset)
         assigned = self._assigned("partition", partition)
         assigned.seek(target)
         self._started().wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Read from the first offset next (without arguments: of all assigned partitions); it is looked up later."""
+        """Read these partitions from their first offset next; without arguments, all assigned partitions.
+
+        The offset is looked up in the background. Raises ValueError if a partition is not assigned.
+        """
         self._reset(partitions, EARLIEST_TIMESTAMP)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Read from the end next: only records that follow the last visible record."""
+        """Read these partitions next from their end, after the last visible record; without arguments, all assigned.
+
+        The end is looked up in the background, after this call. Raises ValueError if a partition is not assigned.
+        """
         self._reset(partitions, LATEST_TIMESTAMP)
 
     async def seek_to_time(
         self, time: Timestamp, *partitions: TopicPartition, timeout_ms: int | None = None
     ) -> dict[TopicPartition, StartingPoint]:
-        """Read next from each partition's first record with this time or a later time (default: all assigned)."""
+        """Read next from each partition's first record with this time or a later time (default: all assigned).
+
+        Returns where each partition starts and why. Partitions that were unassigned meanwhile are left out. After an
+        error no partition has moved. See `tidelog.Consumer.seek_to_time`.
+        """
         to_target_ms(time, "time")
         patience_ms, fetcher = self._timeout_ms(timeout_ms), self._started()
         wanted = [each.topic_partition for each in self._all_assigned(partitions)] or list(fetcher.partitions)
@@ -208,13 +241,16 @@ class Consumer(LoopBound):
         return kept
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Return no records of these partitions until `resume`; their positions stay. ValueError if not assigned."""
+        """Return no records of these partitions until `resume`; their positions stay.
+
+        Raises ValueError if a partition is not assigned; in that case none is paused.
+        """
         for assigned in self._all_assigned(partitions):
             assigned.paused = True
         self._started().wake()  # the fetcher may discard their fetched records now
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Return records of these partitions again."""
+        """Return records of these partitions again. Raises ValueError if a partition is not assigned."""
         for assigned in self._all_assigned(partitions):
             assigned.paused = False
         fetcher = self._started()
@@ -228,7 +264,11 @@ class Consumer(LoopBound):
     async def poll(
         self, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Return fetched records at once if there are any, else those that arrive within `timeout_ms`, else nothing."""
+        """Return fetched records at once if there are any, else those that arrive within `timeout_ms`, else nothing.
+
+        The result has at most `max_records` records (default `max_poll_records`), for each partition in offset order.
+        See `tidelog.Consumer.poll` for the errors.
+        """
         limit = self.settings.max_poll_records
         if max_records is not None:
             limit = arguments.whole("max_records", max_records, 1)
@@ -255,7 +295,10 @@ class Consumer(LoopBound):
         return found
 
     async def poll_batches(self, timeout_ms: int = 0) -> dict[TopicPartition, FetchedBatches]:
-        """Return fetched batches undecoded, per partition those of one fetch answer; wait like `poll`."""
+        """Return fetched batches undecoded, for each partition those of one fetch answer; wait like `poll`.
+
+        The position moves past the batches. `max_poll_records` does not apply.
+        """
         found: dict[TopicPartition, FetchedBatches] = {}
 
         def take(fetcher: Fetcher) -> Collection[TopicPartition]:
@@ -268,7 +311,10 @@ class Consumer(LoopBound):
         return found
 
     def give_back(self, polled: Mapping[TopicPartition, list[ConsumerRecord] | FetchedBatches]) -> None:
-        """Set the positions back to the polled records, because the caller did not receive them."""
+        """Set the position of each partition back to its first polled record, because the caller did not receive these.
+
+        Partitions that are no longer assigned or have no position are ignored.
+        """
         fetcher = self._started()
         for tp, taken in polled.items():
             assigned = fetcher.partitions.get(tp)
@@ -278,7 +324,10 @@ class Consumer(LoopBound):
         fetcher.wake()
 
     async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
-        """Return the offset of the next record that `poll` returns; wait for the look-up of the start if need be."""
+        """Return the offset of the next record that `poll` returns; wait for the look-up of the start if need be.
+
+        Raises ValueError if the partition is not assigned, the error that prevents the look-up, or TimeoutError.
+        """
         assigned = self._assigned("partition", partition)
         deadline_ms = self._deadline_ms(timeout_ms)
         known = assigned.standing_error.failures
@@ -295,7 +344,10 @@ class Consumer(LoopBound):
         return assigned.position
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """Return the high watermark of the last fetch answer; None before the first answer."""
+        """Return the partition's high watermark of the last fetch answer; None before the first answer.
+
+        Raises ValueError if the partition is not assigned.
+        """
         mark = self._assigned("partition", partition).high_watermark
         return mark if mark >= 0 else None
 
@@ -316,7 +368,11 @@ class Consumer(LoopBound):
     async def offsets_for_times(
         self, times: Mapping[TopicPartition, Timestamp], timeout_ms: int | None = None, *, partial: bool = False
     ) -> dict[TopicPartition, OffsetAndTimestamp | None] | dict[TopicPartition, OffsetOutcome]:
-        """Return each partition's earliest offset whose timestamp is at or after the target; None if there is none."""
+        """Return each partition's earliest offset whose timestamp is at or after the target; None if there is none.
+
+        With `partial`, return an OffsetOutcome per partition instead, and raise no error of a partition. See
+        `tidelog.Consumer.offsets_for_times`.
+        """
         self._started()
         patience_ms, isolation_level = self._timeout_ms(timeout_ms), self.settings.isolation_level
         if arguments.flag("partial", partial):
@@ -326,24 +382,30 @@ class Consumer(LoopBound):
     async def offsets_before(
         self, times: Mapping[TopicPartition, Timestamp], max_num_offsets: int = 1, timeout_ms: int | None = None
     ) -> dict[TopicPartition, list[int]]:
-        """Return the starts of each partition's segments last written at or before the time, newest first."""
+        """Return the base offsets of each partition's segments last written at or before the time, newest first.
+
+        See `tidelog.Consumer.offsets_before`.
+        """
         self._started()
         return await offsets_before(self.client, times, max_num_offsets, self._timeout_ms(timeout_ms))
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition."""
+        """Return the first offset (log start offset) of each partition, which need not be assigned."""
         return await self._ends(partitions, EARLIEST_TIMESTAMP, timeout_ms)
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the offset after the last visible record of each partition."""
+        """Return the offset after the last visible record of each partition, which need not be assigned.
+
+        That is the high watermark, or with "read_committed" the last stable offset.
+        """
         return await self._ends(partitions, LATEST_TIMESTAMP, timeout_ms)
 
     async def partitions_for_topic(self, topic: str, timeout_ms: int | None = None) -> set[int] | None:
-        """Return the topic's partitions; None if no broker knows the topic."""
+        """Return the numbers of the topic's partitions; None if brokers deny it for 3 s, or until the deadline."""
         name, deadline_ms = arguments.topic("topic", topic), self._deadline_ms(timeout_ms)
         self._started()
         try:
@@ -352,7 +414,7 @@ class Consumer(LoopBound):
             return None
 
     async def topics(self, timeout_ms: int | None = None) -> set[str]:
-        """Return the names of all topics except internal topics."""
+        """Return the names of all topics except internal topics, as one broker knows them."""
         self._started()
         answer = await self.client.fetch_all(self._deadline_ms(timeout_ms))
         return {topic.name for topic in answer.topics if not topic.is_internal}
@@ -368,7 +430,11 @@ class Consumer(LoopBound):
         return record
 
     async def fill_remainder(self) -> bool:
-        """Poll for an iteration; return False if no record arrived for `consumer_timeout_ms`."""
+        """Poll for an iteration, and hold the records for `poll_remainder.next`.
+
+        Returns False if no record arrived for `consumer_timeout_ms`. Without that setting the result is always True,
+        also if no record arrived within a second.
+        """
         limit_ms = self.settings.consumer_timeout_ms
         polled = await self.poll(ITERATION_POLL_MS if limit_ms is None else limit_ms)
         partitions = self._started().partitions
@@ -376,7 +442,11 @@ class Consumer(LoopBound):
         return bool(polled) or limit_ms is None
 
     async def close(self, *, autocommit: bool = True, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Commit (if auto-commit is enabled), leave the group within `timeout_ms`, free all resources. Idempotent."""
+        """Commit (if auto-commit is enabled), call the listener, leave the group within `timeout_ms`, free resources.
+
+        With `autocommit` False nothing is committed. A static member does not leave its group. The listener's exception
+        is raised at the end. Idempotent.
+        """
         autocommit = arguments.flag("autocommit", autocommit)
         patience_ms = arguments.timeout_ms("timeout_ms", timeout_ms)
         if self.closed or self._closing:
@@ -408,7 +478,7 @@ class Consumer(LoopBound):
         return client_repr(self, self.settings, *self._facts(), closed=self.closed)
 
     def _facts(self) -> tuple[str, str]:
-        """Return the group and the assignment, as `repr` shows them."""
+        """Return the texts of the group and the assignment, as `repr` shows them."""
         assigned = list(self._fetcher.partitions) if self._fetcher is not None and not self.closed else []
         return f"group_id={self.settings.group_id!r}", f"assignment={assignment_repr(assigned)}"
 
@@ -541,7 +611,10 @@ class Consumer(LoopBound):
                 await fetcher.arrived.wait()
 
     def _raise_errors(self, fetcher: Fetcher, is_due: Callable[[StandingError], bool]) -> None:
-        """Raise the first error that `is_due` selects. Errors of paused partitions are not raised."""
+        """Raise a background task's failure, an unassigned partition's error, or the first error that `is_due` selects.
+
+        Errors of paused and withheld partitions are not raised.
+        """
         self.client.background.raise_failure()
         if (error := fetcher.unassigned_error) is not None:
             fetcher.unassigned_error = None

@@ -52,7 +52,7 @@ class Producer(LoopBound):
         self._sender: Sender | None = None
 
     async def start(self) -> Self:
-        """Start the background tasks; `async with` and every call start them too."""
+        """Start the background tasks, and return this producer; `async with` and every call start them too."""
         self._started()
         return self
 
@@ -95,7 +95,10 @@ class Producer(LoopBound):
         partition: int | None = None,
         timestamp_ms: Timestamp | None = None,
     ) -> RecordRun:
-        """Return once the records that fit into one batch are buffered; see `tidelog.Producer.send_values`."""
+        """Buffer records with `values[start:]`, as many as fit into one batch, and return these records.
+
+        See `tidelog.Producer.send_values`.
+        """
         accumulator, clock_ms = self._started().accumulator, self.clock.monotonic_ms
         topic, start = arguments.text("topic", topic), arguments.values_from("values", values, start)
         if partition is not None:
@@ -108,7 +111,10 @@ class Producer(LoopBound):
         )
 
     async def send_batch(self, topic: str, batch: Buffer, *, partition: int) -> RecordFuture:
-        """Return once an encoded batch is buffered; see `tidelog.Producer.send_batch`."""
+        """Buffer an encoded batch, and return one future for all its records.
+
+        See `tidelog.Producer.send_batch`.
+        """
         accumulator, clock_ms = self._started().accumulator, self.clock.monotonic_ms
         topic, partition = arguments.topic("topic", topic), arguments.partition_number("partition", partition)
         ready_made = ReadyMadeBatch(arguments.buffer("batch", batch))
@@ -117,11 +123,17 @@ class Producer(LoopBound):
         )
 
     async def send_and_wait(self, topic: str, value: bytes | None = None, **rest: Any) -> RecordMetadata:
-        """Send a record, wait for its acknowledgement, and return its partition and offset."""
+        """Send a record, wait for its acknowledgement, and return its partition and offset, or raise its error.
+
+        `rest` are the keyword arguments of `send`.
+        """
         return await (await self.send(topic, value, **rest))
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Wait until every record sent so far is acknowledged or has failed; TimeoutError after `timeout` seconds."""
+        """Wait until every record sent so far is acknowledged or has failed; TimeoutError after `timeout` seconds.
+
+        None: no limit. The records are sent without waiting for `linger_ms`. The errors of records are not raised.
+        """
         patience_s = arguments.timeout_s("timeout", timeout)
         self._enter_loop()
         self.client.background.raise_failure()
@@ -145,16 +157,19 @@ class Producer(LoopBound):
             raise TimeoutError(f"flush: {what} no outcome after {patience_s:g} s")
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """Return the topic's partitions.
+        """Return the numbers of the topic's partitions.
 
-        Raises UnknownTopicOrPartitionError, or TimeoutError after `max_block_ms`.
+        Raises within `max_block_ms`: UnknownTopicOrPartitionError, NoBrokersError, TimeoutError.
         """
         self._started()
         deadline_ms = self.clock.monotonic_ms() + self.settings.max_block_ms
         return set((await self.client.topic(arguments.topic("topic", topic), deadline_ms)).partitions)
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Send the buffered records for up to `timeout` seconds, then fail the rest with ClosedError. Idempotent."""
+        """Send the buffered records for up to `timeout` seconds, then fail the rest with ClosedError. Idempotent.
+
+        None: until each record has an outcome, which takes at most `delivery_timeout_ms`.
+        """
         patience_s = arguments.timeout_s("timeout", timeout)
         if self.closed:
             return
@@ -192,7 +207,10 @@ class Producer(LoopBound):
         return self._sender
 
     async def queues_of(self, topic: str, partition: int | None, deadline_ms: int) -> TopicQueues:
-        """Return the topic's queues once its metadata has arrived (and shows `partition`)."""
+        """Return the topic's queues once its metadata has arrived (and shows `partition`), and create them if need be.
+
+        Raises UnknownTopicOrPartitionError, NoBrokersError, or TimeoutError at the deadline.
+        """
         sender = self._started()
         await self.client.topic(arguments.topic("topic", topic), deadline_ms)
         if partition is not None:
@@ -213,7 +231,11 @@ class Producer(LoopBound):
         return self._sender
 
     async def _append(self, topic: str, partition: int | None, append: Callable[[TopicQueues], Sent | None]) -> Sent:
-        """Wait for the topic's queues and for free buffer memory, and return what `append` returns."""
+        """Wait for the topic's queues and for free buffer memory, and return what `append` returns.
+
+        Raises the errors of `queues_of`, BufferExhaustedError after `max_block_ms`, and ClosedError if the producer is
+        closed meanwhile.
+        """
         sender = self._started()
         deadline_ms = self.clock.monotonic_ms() + self.settings.max_block_ms
         queues = sender.accumulator.topics.get(topic)

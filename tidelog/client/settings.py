@@ -25,7 +25,7 @@ _CODECS: Mapping[str, Codec] = {codec.name.lower(): codec for codec in Codec}
 
 
 class ClientOptions(TypedDict, total=False):
-    """The settings of every client. Times are milliseconds."""
+    """The settings that a user may give for every client. Times are milliseconds."""
 
     client_id: str
     request_timeout_ms: int
@@ -108,7 +108,10 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings(ClientSettings):
-    """The checked settings of a producer: `acks` is 0, 1 or −1; `idempotent` and `codec` are computed."""
+    """The checked settings of a producer; ConfigError at creation names the setting.
+
+    `acks` becomes 0, 1 or −1; `idempotent` (by default whether acks is −1) and `codec` are computed.
+    """
 
     acks: Any = "all"
     enable_idempotence: bool | None = None
@@ -159,10 +162,10 @@ class ProducerSettings(ClientSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings(ClientSettings):
-    """The checked settings of a consumer.
+    """The checked settings of a consumer; ConfigError at creation names the setting.
 
-    `isolation_level` is the wire's number, `partition_assignment_strategy` a tuple, and `reset_strategy` the parsed
-    `auto_offset_reset`.
+    A `group_id` of "" is an InvalidGroupIdError. `isolation_level` becomes the wire's number,
+    `partition_assignment_strategy` a tuple, and `reset_strategy` is the parsed `auto_offset_reset`.
     """
 
     auto_offset_reset: ResetSetting = "latest"
@@ -256,9 +259,10 @@ class AdminSettings(ClientSettings):
 
 
 def make_settings(cls: Callable[..., S], bootstrap_servers: BootstrapServers | None, options: Mapping[str, Any]) -> S:
-    """Return the checked settings. ConfigError names a setting that is unknown or has a value that is not allowed.
+    """Return the checked settings of class `cls` from a user's options.
 
-    With `bootstrap_servers` None, `find_brokers` finds the cluster; LocalError if there is none.
+    ConfigError names a setting that is unknown or has a value that is not allowed. With `bootstrap_servers` None,
+    `find_brokers` finds the cluster; LocalError if there is none.
     """
     known = [each.name for each in setting_fields(cls)]
     for name in options:
@@ -268,7 +272,10 @@ def make_settings(cls: Callable[..., S], bootstrap_servers: BootstrapServers | N
 
 
 def parse_bootstrap(servers: BootstrapServers | None) -> tuple[Endpoint, ...]:
-    """Return the distinct addresses of `"h:p,h:p"` or a list of `"h:p"`; for None those that `find_brokers` finds."""
+    """Return the distinct addresses of `"h:p,h:p"` or a list of `"h:p"`; for None those that `find_brokers` finds.
+
+    ConfigError if the servers have another form or are empty; LocalError if no cluster is found.
+    """
     source = "bootstrap_servers"
     if servers is None:
         from tidelog.client.bootstrap import find_brokers  # here, because most programs name their brokers
@@ -300,7 +307,7 @@ def _whole(settings: object, name: str, least: int, most: int = arguments.INT64_
 
 
 def _check(settings: object, name: str, check: Callable[[str, object], object]) -> None:
-    """Raise ConfigError if `check`, a function of `tidelog.arguments`, rejects the setting."""
+    """Raise ConfigError if `check`, a function of `tidelog.arguments`, rejects the setting, which stays as given."""
     try:
         check(name, getattr(settings, name))
     except (TypeError, ValueError) as error:

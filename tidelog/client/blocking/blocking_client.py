@@ -30,7 +30,10 @@ C = TypeVar("C", bound=Core)
 
 
 class BlockingClient(Generic[C]):
-    """Runs each call of the core on the I/O thread and waits for it; a call without a timeout has the default one."""
+    """Runs each call of the core on the I/O thread and waits for it.
+
+    A call without a timeout has `default_timeout_ms`.
+    """
 
     def __init__(self, core: C, thread_name: str, default_timeout_ms: int) -> None:
         self._core = core
@@ -39,7 +42,7 @@ class BlockingClient(Generic[C]):
         self._io = IoThread(thread_name)
 
     def close(self) -> None:
-        """Close the client, and end its thread. Idempotent."""
+        """Close the core, and end the I/O thread. Idempotent."""
         self._close(self._core.close(), 0)
 
     def _close(self, closing: Coroutine[Any, Any, None], timeout_ms: int) -> None:
@@ -70,7 +73,10 @@ class BlockingClient(Generic[C]):
         timeout_ms: int | None = None,
         on_lost: Callable[[T], object] = lambda result: None,
     ) -> T:
-        """Return the result of a call that ends by itself after `timeout_ms`; see `IoThread.run`."""
+        """Return the result of a call that ends by itself after `timeout_ms` (None: the default timeout).
+
+        A wrong `timeout_ms` raises TypeError or ValueError, and the call does not begin. See `IoThread.run`.
+        """
         patience_ms = self._default_timeout_ms
         try:
             if timeout_ms is not None:

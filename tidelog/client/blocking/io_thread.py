@@ -70,9 +70,11 @@ class IoThread:
         timeout_s: float | None = None,
         on_lost: Callable[[T], object] = lambda result: None,
     ) -> T:
-        """Run the coroutine on the loop and return its result. An interrupt (Ctrl-C) of the wait cancels the coroutine.
+        """Run the coroutine on the loop, wait, and return its result. Call this method from other threads only.
 
-        If the coroutine has a result although the wait was interrupted, the loop calls `on_lost` with it.
+        An interrupt (Ctrl-C) of the wait, and TimeoutError 5 s after `timeout_s`, cancel the coroutine. If the
+        coroutine has a result nevertheless, the loop calls `on_lost` with it. Raises ClosedError after the stop, and
+        RuntimeError on this thread.
         """
         if self._stopped:
             coroutine.close()
@@ -121,7 +123,7 @@ class IoThread:
                 raise
 
     def stop(self) -> None:
-        """Cancel the remaining tasks, close the loop, and end the thread. Idempotent."""
+        """Cancel the remaining tasks, close the loop, and end the thread; wait up to 5 s for its end. Idempotent."""
         if self._stopped:
             return
         self._stopped = True

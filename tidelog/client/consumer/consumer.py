@@ -97,11 +97,15 @@ class Consumer(BlockingClient[AsyncConsumer]):
         self._now(lambda: self._core.subscribe(topics, pattern=pattern, listener=listener))
 
     def subscription(self) -> set[str]:
-        """Return the topics that this consumer is subscribed to; for a pattern the topics that match it."""
+        """Return the topics that this consumer is subscribed to; for a pattern those that match it; else none."""
         return self._now(self._core.subscription)
 
     def unsubscribe(self) -> None:
-        """Commit (if auto-commit is enabled), leave the group, and unassign all partitions, also those of `assign`."""
+        """Commit (if auto-commit is enabled), leave the group, and unassign all partitions, also those of `assign`.
+
+        The listener's `on_partitions_revoked` gets all partitions; its exception is raised at the end. Without a group
+        nothing is committed.
+        """
         self._wait(self._core.unsubscribe(), CLOSE_TIMEOUT_MS)
 
     def commit(
@@ -110,9 +114,9 @@ class Consumer(BlockingClient[AsyncConsumer]):
         """Commit these offsets for the group, or for each assigned partition the offset after the last returned record.
 
         Raises CommitFailedError if the group has rebalanced without this consumer, FencedInstanceIdError if another
-        consumer has its group_instance_id, and RebalanceInProgressError if the consumer must poll first.
-        Raises OffsetMetadataTooLargeError and other errors of the coordinator. After a TimeoutError the outcome is
-        unknown.
+        consumer has its group_instance_id, and RebalanceInProgressError if the consumer must poll first. Raises
+        InvalidGroupIdError without a group, OffsetMetadataTooLargeError and other errors of the coordinator. After a
+        TimeoutError the outcome is unknown.
         """
         self._wait(self._core.commit(offsets, timeout_ms), timeout_ms)
 
@@ -127,15 +131,26 @@ class Consumer(BlockingClient[AsyncConsumer]):
     def committed(
         self, partitions: TopicPartition | Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> int | dict[TopicPartition, OffsetAndMetadata | None] | None:
-        """Return the group's committed offsets: an int for one partition, a dict for several. None: no commit."""
+        """Return the group's committed offsets: an int for one partition, a dict for several. None: no commit.
+
+        The call first waits for earlier commits of this consumer. Raises InvalidGroupIdError without a group.
+        """
         return self._wait(self._core.committed(partitions, timeout_ms), timeout_ms)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions; partitions that were assigned before keep their position."""
+        """Read exactly these partitions; partitions that were assigned before keep their position.
+
+        The others start at the group's committed offset, else as auto_offset_reset says. With a group and auto-commit,
+        the positions of dropped partitions are committed in the background. Raises IllegalStateError if the consumer is
+        subscribed.
+        """
         self._now(lambda: self._core.assign(partitions))
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return this consumer's identity in its group as far as it is known: the member id and the generation."""
+        """Return this consumer's identity in its group: the member id and the generation, as far as they are known.
+
+        Raises InvalidGroupIdError without a group.
+        """
         return self._now(self._core.group_metadata)
 
     def assignment(self) -> set[TopicPartition]:
@@ -143,15 +158,25 @@ class Consumer(BlockingClient[AsyncConsumer]):
         return self._now(self._core.assignment)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read from `offset` next. Raises ValueError for a negative offset, or if the partition is not assigned."""
+        """Read from `offset` next, and discard the fetched records of the partition.
+
+        Raises ValueError for a negative offset, or if the partition is not assigned. The offset is not compared with
+        the log here; one out of range is an error of a later poll, or is reset.
+        """
         self._now(lambda: self._core.seek(partition, offset))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Read from the first offset next (without arguments: of all assigned partitions); it is looked up later."""
+        """Read these partitions from their first offset next; without arguments, all assigned partitions.
+
+        The offset is looked up in the background. Raises ValueError if a partition is not assigned.
+        """
         self._now(lambda: self._core.seek_to_beginning(*partitions))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Read from the end next: only records that follow the last visible record."""
+        """Read these partitions next from their end, after the last visible record; without arguments, all assigned.
+
+        The end is looked up in the background, after this call. Raises ValueError if a partition is not assigned.
+        """
         self._now(lambda: self._core.seek_to_end(*partitions))
 
     def seek_to_time(
@@ -168,11 +193,14 @@ class Consumer(BlockingClient[AsyncConsumer]):
         return self._wait(self._core.seek_to_time(time, *partitions, timeout_ms=timeout_ms), timeout_ms)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Return no records of these partitions until `resume`; their positions stay. ValueError if not assigned."""
+        """Return no records of these partitions until `resume`; their positions stay.
+
+        Raises ValueError if a partition is not assigned; in that case none is paused.
+        """
         self._now(lambda: self._core.pause(*partitions))
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Return records of these partitions again."""
+        """Return records of these partitions again. Raises ValueError if a partition is not assigned."""
         self._now(lambda: self._core.resume(*partitions))
 
     def paused(self) -> set[TopicPartition]:
@@ -181,6 +209,8 @@ class Consumer(BlockingClient[AsyncConsumer]):
 
     def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Return fetched records at once if there are any, else records that arrive within `timeout_ms`, else nothing.
+
+        The result has at most `max_records` records (default `max_poll_records`), for each partition in offset order.
 
         The OffsetOutOfRangeError of auto_offset_reset="none" has the partition, the offset and the valid range. An
         error of one partition does not hold back records of others. A poll raises a new error at once, but the error of
@@ -193,15 +223,24 @@ class Consumer(BlockingClient[AsyncConsumer]):
         return self._wait(self._core.poll(timeout_ms, max_records), timeout_ms, self._core.give_back)
 
     def poll_batches(self, timeout_ms: int = 0) -> dict[TopicPartition, FetchedBatches]:
-        """Return fetched batches undecoded, per partition those of one fetch answer; wait like `poll`."""
+        """Return fetched batches undecoded, for each partition those of one fetch answer; wait like `poll`.
+
+        The position moves past the batches. `max_poll_records` does not apply.
+        """
         return self._wait(self._core.poll_batches(timeout_ms), timeout_ms, self._core.give_back)
 
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
-        """Return the offset of the next record that `poll` returns; wait for the look-up of the start if need be."""
+        """Return the offset of the next record that `poll` returns; wait for the look-up of the start if need be.
+
+        Raises ValueError if the partition is not assigned, the error that prevents the look-up, or TimeoutError.
+        """
         return self._wait(self._core.position(partition, timeout_ms), timeout_ms)
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """Return the high watermark of the last fetch answer; None before the first answer."""
+        """Return the partition's high watermark of the last fetch answer; None before the first answer.
+
+        Raises ValueError if the partition is not assigned.
+        """
         return self._now(lambda: self._core.highwater(partition))
 
     @overload
@@ -237,7 +276,7 @@ class Consumer(BlockingClient[AsyncConsumer]):
     def offsets_before(
         self, times: Mapping[TopicPartition, Timestamp], max_num_offsets: int = 1, timeout_ms: int | None = None
     ) -> dict[TopicPartition, list[int]]:
-        """Return the starts of each partition's segments last written at or before the time, newest first.
+        """Return the base offsets of each partition's segments last written at or before the time, newest first.
 
         This is `getOffsetsBefore` of Kafka's old SimpleConsumer. Its resolution is a segment, and it uses the
         modification times of the segment files. The result begins with the newest segment that is old enough and has at
@@ -251,25 +290,32 @@ class Consumer(BlockingClient[AsyncConsumer]):
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition."""
+        """Return the first offset (log start offset) of each partition, which need not be assigned."""
         return self._wait(self._core.beginning_offsets(partitions, timeout_ms), timeout_ms)
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the offset after the last visible record of each partition."""
+        """Return the offset after the last visible record of each partition, which need not be assigned.
+
+        That is the high watermark, or with "read_committed" the last stable offset.
+        """
         return self._wait(self._core.end_offsets(partitions, timeout_ms), timeout_ms)
 
     def partitions_for_topic(self, topic: str, timeout_ms: int | None = None) -> set[int] | None:
-        """Return the topic's partitions; None if no broker knows the topic."""
+        """Return the numbers of the topic's partitions; None if brokers deny it for 3 s, or until the deadline."""
         return self._wait(self._core.partitions_for_topic(topic, timeout_ms), timeout_ms)
 
     def topics(self, timeout_ms: int | None = None) -> set[str]:
-        """Return the names of all topics except internal topics."""
+        """Return the names of all topics except internal topics, as one broker knows them."""
         return self._wait(self._core.topics(timeout_ms), timeout_ms)
 
     def close(self, *, autocommit: bool = True, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Commit (if auto-commit is enabled), leave the group within `timeout_ms`, free all resources. Idempotent."""
+        """Commit (if auto-commit is enabled), call the listener, leave the group within `timeout_ms`, free resources.
+
+        With `autocommit` False nothing is committed. A static member does not leave its group. The listener's exception
+        is raised at the end. Idempotent.
+        """
         arguments.flag("autocommit", autocommit)
         arguments.timeout_ms("timeout_ms", timeout_ms)
         self._close(self._core.close(autocommit=autocommit, timeout_ms=timeout_ms), timeout_ms)

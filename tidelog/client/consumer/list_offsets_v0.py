@@ -23,10 +23,11 @@ from tidelog.timestamps import Timestamp, to_timestamp_ms, warn_of_seconds
 async def offsets_before(
     client: ClusterClient, times: Mapping[TopicPartition, Timestamp], max_num_offsets: int, timeout_ms: int
 ) -> dict[TopicPartition, list[int]]:
-    """Return the starts of each partition's segments last written at or before the time, newest first.
+    """Return the base offsets of each partition's segments last written at or before the time, newest first.
 
-    Raises ValueError or TypeError for an invalid time (−1 is the latest offset, −2 the earliest) or number, and the
-    first error that is not retriable. TimeoutError says how long the call took and which partitions are missing.
+    At most `max_num_offsets` are returned per partition; the list is empty if all segments were written later. Raises
+    ValueError or TypeError for an invalid time (−1 is the latest offset, −2 the earliest) or number, and the first
+    error that is not retriable. TimeoutError says how long the call took and which partitions are missing.
     """
     most = arguments.whole("max_num_offsets", max_num_offsets, 0, arguments.INT32_MAX)
     targets = {tp: _target(tp, time) for tp, time in arguments.by_partition("times", times).items()}

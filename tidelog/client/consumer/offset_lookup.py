@@ -47,7 +47,10 @@ class Ends:
 def list_offsets(
     isolation_level: int = READ_UNCOMMITTED, replica_id: int = CONSUMER_REPLICA_ID
 ) -> PerLeaderRequest[int, ListOffsetsPartitionResponse]:
-    """Return the ListOffsets request whose subject is a timestamp (−1 latest, −2 earliest, −3 largest timestamp)."""
+    """Return the ListOffsets request, whose subject is a timestamp (ms), −1 (end), −2 (start) or −3 (largest time).
+
+    An answer's offset is −1 if no record has the timestamp or a later one.
+    """
 
     def make(asked: Asked[int]) -> ListOffsetsRequest:
         partitions = tuple(ListOffsetsPartition(*tp, timestamp, leader.epoch) for tp, timestamp, leader in asked)
@@ -57,9 +60,10 @@ def list_offsets(
 
 
 def to_targets(times: Mapping[TopicPartition, Timestamp]) -> dict[TopicPartition, int]:
-    """Return the targets in milliseconds.
+    """Return the targets in milliseconds since 1970, by partition.
 
-    ValueError and TypeError name the partition or the invalid key. One SecondsForMillisecondsWarning per distinct time.
+    ValueError and TypeError name the partition or the invalid key. A datetime is rounded up. One
+    SecondsForMillisecondsWarning is issued per distinct time that looks like seconds.
     """
     targets: dict[TopicPartition, int] = {}
     in_seconds: dict[int, TopicPartition] = {}
@@ -82,8 +86,8 @@ async def offsets_for_times(
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
     """Return each partition's earliest offset whose timestamp is at or after the target; None if there is none.
 
-    Raises the errors of `to_targets`, and the first error that is not retriable. TimeoutError says how long the call
-    took and which partitions are missing.
+    Raises the errors of `to_targets`, and the first error that is not retriable, with the others in `others`.
+    TimeoutError says how long the call took and which partitions are missing.
     """
     targets = to_targets(times)
     answers = await list_offsets(isolation_level).ask(client, targets, timeout_ms)
@@ -111,7 +115,11 @@ async def outcomes_for_times(
 async def end_of_each(
     client: ClusterClient, partitions: Iterable[TopicPartition], which: int, timeout_ms: int, isolation_level: int
 ) -> dict[TopicPartition, int]:
-    """Return the first (`which` = EARLIEST_TIMESTAMP) or the next (LATEST_TIMESTAMP) offset of each partition."""
+    """Return each partition's log start offset (`which` = EARLIEST_TIMESTAMP) or its end (LATEST_TIMESTAMP).
+
+    The end is the high watermark, or with READ_COMMITTED the last stable offset. Raises the errors of
+    `PerLeaderRequest.ask`.
+    """
     targets = dict.fromkeys(partitions, which)
     answers = await list_offsets(isolation_level).ask(client, targets, timeout_ms)
     return {tp: answers[tp].offset for tp in targets}
@@ -123,7 +131,10 @@ async def find_ends(
     timeout_ms: int,
     isolation_level: int = READ_UNCOMMITTED,
 ) -> tuple[dict[TopicPartition, Ends], dict[TopicPartition, TidelogError]]:
-    """Return the readable offsets of each partition, and the errors of partitions whose leader does not answer."""
+    """Return the readable offsets of each partition, and the errors of the other partitions.
+
+    A partition has an error if its leader refuses or does not answer one of the two requests within `timeout_ms`.
+    """
     question = list_offsets(isolation_level)
     earliest, latest = await asyncio.gather(
         question.try_ask(client, dict.fromkeys(partitions, EARLIEST_TIMESTAMP), timeout_ms),
@@ -140,7 +151,10 @@ async def find_ends(
 async def _reasons(
     client: ClusterClient, not_found: Mapping[TopicPartition, int], isolation_level: int
 ) -> dict[TopicPartition, OffsetOutcome]:
-    """Return why the leaders found no record at these times, by look-ups that also cover uncommitted records."""
+    """Return why the leaders found no record at these times, by look-ups that also cover uncommitted records.
+
+    A partition whose look-ups fail within 2 s has the reason RETRY, whatever the error.
+    """
     uncommitted, (ends, silent) = await asyncio.gather(
         list_offsets(replica_id=DEBUGGING_REPLICA_ID).try_ask(client, not_found, _REASON_PATIENCE_MS),
         find_ends(client, not_found, _REASON_PATIENCE_MS, isolation_level),

@@ -38,7 +38,10 @@ class ResetStrategy:
     ago_ms: int | None = None
 
     def target_ms(self, now_ms: int) -> int | None:
-        """Return the timestamp to look up now; None for "none": the reader gets the error."""
+        """Return the timestamp to look up now (−2 the earliest, −1 the latest offset), given the wall clock's time.
+
+        None for "none": the reader gets the error.
+        """
         return self.at_ms if self.ago_ms is None else max(0, now_ms - self.ago_ms)
 
 
@@ -52,7 +55,8 @@ _WORDS = {
 def parse_strategy(setting: ResetSetting, now_ms: int) -> ResetStrategy:
     """Return the strategy; ValueError says what is allowed.
 
-    `now_ms` resolves texts such as "@-1h" once, so that they mean the same instant for ever.
+    `now_ms` resolves texts such as "@-1h" once, so that they mean the same instant for ever. A time that looks like
+    seconds issues a warning.
     """
     if isinstance(setting, timedelta):
         return _by_duration(setting, f"{BY_DURATION}{setting}")

@@ -26,7 +26,7 @@ class StartReason(StrEnum):
     FOUND = "found"
     """At the first record with the target's time or a later one; older records precede it."""
     BEFORE_LOG_START = "before_log_start"
-    """At the partition's first record, whose timestamp is later than the target; no record precedes it."""
+    """At the partition's first record, whose timestamp is later than the target; the log has no earlier record."""
     PAST_END = "past_end"
     """At the end, because every record is older than the target."""
     EMPTY = "empty"
@@ -45,8 +45,9 @@ class OlderRecords(StrEnum):
 class StartingPoint(NamedTuple):
     """The start of a reader of one partition.
 
-    timestamp, leader_epoch   of the record at `offset` (ms); at an end no timestamp, and the epoch of the last record
-    older                     set for `before_log_start` and `empty`
+    timestamp, leader_epoch   of the record at `offset` (ms); at an end the timestamp is None, and the epoch is the one
+                              that the leader reports with the end; None: not known
+    older                     why no record precedes; set for `before_log_start` and `empty`, else None
     """
 
     offset: int
@@ -75,7 +76,10 @@ class _Answers:
 async def starting_points(
     client: ClusterClient, targets: Mapping[TopicPartition, int], timeout_ms: int, isolation_level: int
 ) -> dict[TopicPartition, StartingPoint]:
-    """Return each partition's start for its time (ms). Raises the first final error; TimeoutError names partitions."""
+    """Return each partition's start for its time (ms); nothing is returned unless all leaders answer.
+
+    Raises the first final error, with the others in `others`. TimeoutError names the partitions without an answer.
+    """
     deadline_ms = client.clock.monotonic_ms() + timeout_ms
     question = list_offsets(isolation_level)
     ends = await question.ask(client, dict.fromkeys(targets, LATEST_TIMESTAMP), timeout_ms)
@@ -89,7 +93,7 @@ async def try_starting_points(
 ) -> Outcomes[StartingPoint]:
     """Return all starts and errors that are known when all leaders have answered, or at the timeouts.
 
-    `timeout_ms` applies to each of the two requests.
+    `timeout_ms` applies to each of the two rounds of requests. NoBrokersError is raised if no broker was ever reached.
     """
     question = list_offsets(isolation_level)
     ends = await question.try_ask(client, dict.fromkeys(targets, LATEST_TIMESTAMP), timeout_ms)
@@ -107,7 +111,7 @@ async def try_starting_points(
 
 
 def _subjects(targets: Mapping[TopicPartition, int]) -> tuple[Mapping[TopicPartition, int], ...]:
-    """Return the look-ups that follow the look-up of the ends, in the order of `_Answers`."""
+    """Return the targets of the three look-ups that follow the look-up of the ends, in the order of `_Answers`."""
     return targets, dict.fromkeys(targets, ANY_TIME_MS), dict.fromkeys(targets, EARLIEST_TIMESTAMP)
 
 

@@ -35,7 +35,10 @@ class TopicSubscription:
         self._unsubscribe_from_view: Callable[[], None] = lambda: None
 
     def subscribe(self, subscription: Subscription, listener: ConsumerRebalanceListener) -> None:
-        """Read these topics from the next poll on. Raise IllegalStateError if topics and a pattern are mixed."""
+        """Read these topics from the next poll on, instead of those of an earlier subscription, and use this listener.
+
+        Raises IllegalStateError if topics and a pattern are mixed.
+        """
         subscription.require_same_kind_as(self._watch.subscription)
         if self._watch.subscription is None:
             self._unsubscribe_from_view = self._client.subscribe(self._on_view, self._needed_topics)
@@ -45,7 +48,10 @@ class TopicSubscription:
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that the consumer is subscribed to; for a pattern the topics that match it."""
+        """The topics that the consumer is subscribed to; for a pattern the topics that match it.
+
+        Empty before the first match, and without a subscription.
+        """
         subscription = self._watch.subscription
         return frozenset() if subscription is None or subscription.topics is None else subscription.topics
 
@@ -63,7 +69,11 @@ class TopicSubscription:
             )
 
     async def run_callbacks(self) -> None:
-        """Assign the partitions that the topics have now, and call the listener, whose exceptions are raised."""
+        """Assign the partitions that the topics have now, if these have changed, and call the listener.
+
+        The listener gets the partitions that are gone before they are unassigned, and added ones after they are
+        assigned. Its exceptions are raised.
+        """
         subscription = self._watch.subscription
         wanted = [TopicPartition(topic, each) for topic in sorted(self.topics) for each in range(self._count(topic))]
         gone, added = set(self._fetcher.partitions).difference(wanted), set(wanted).difference(self._fetcher.partitions)
@@ -80,7 +90,10 @@ class TopicSubscription:
         """Do nothing, because no group waits for the next poll."""
 
     async def leave(self, deadline_ms: int, *, autocommit: bool = True) -> None:
-        """End the subscription and call the listener. An exception of the listener is raised at the end."""
+        """End the subscription, call `on_partitions_revoked` with all partitions, and unassign them.
+
+        An exception of the listener is raised at the end. Nothing is committed; the parameters have no effect here.
+        """
         self._unsubscribe_from_view()
         try:
             await self._watch.stop()
@@ -90,13 +103,16 @@ class TopicSubscription:
             self._drop(set(self._fetcher.partitions))
 
     async def abandon(self) -> None:
-        """End the subscription of a consumer that was garbage-collected. The listener is not called."""
+        """Stop watching the topics of a consumer that was garbage-collected. The listener is not called."""
         await self._watch.stop()
 
     # --- helpers -----------------------------------------------------------------------------------------
 
     def _count(self, topic: str) -> int:
-        """Return the number of the topic's partitions; 0 once it is certain that the topic does not exist."""
+        """Return the last known number of the topic's partitions.
+
+        The number is 0 while nothing is known, and once it is certain that the topic does not exist.
+        """
         return 0 if self._client.refusal(topic) else self._client.view.partition_count(topic)
 
     def _drop(self, gone: set[TopicPartition]) -> None:

@@ -45,6 +45,7 @@ class Check:
 class BrokerAnswer:
     """The answer of one address, or why there is none.
 
+    report     None: there is no answer, and `refused` says why
     ahead_ms   the broker's wall clock minus this machine's, with an uncertainty of `doubt_ms`
     """
 
@@ -57,14 +58,20 @@ class BrokerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """The answers by target ("broker 1", or an address); `metadata` is None if no broker answered."""
+    """The metadata of one broker, and the answers by target ("broker 1", or an address).
+
+    metadata   None if no broker answered
+    """
 
     metadata: MetadataResponse | None
     answers: Mapping[str, BrokerAnswer]
 
 
 def examine_cluster(facts: ClusterFacts) -> list[Check]:
-    """Return the result of all checks of a cluster."""
+    """Return the results of all checks: brokers, controller, partitions, disks, files, ZooKeeper, clocks, versions.
+
+    Checks whose facts are missing are left out; clocks and versions need two brokers.
+    """
     reports = {name: answer.report for name, answer in facts.answers.items() if answer.report is not None}
     checks = [_broker(name, answer) for name, answer in facts.answers.items()]
     if facts.metadata is not None:
@@ -132,7 +139,10 @@ def _directory(name: str, report: LogDirectoryReport) -> Check:
 
 
 def examine_disk(name: str, report: LogDirectoryReport) -> Check:
-    """Check the free bytes and inodes of a directory's file system; some file systems report 0 of 0 inodes."""
+    """Check the free bytes and inodes of a directory's file system.
+
+    A file system that reports 0 of 0 inodes has no limit of inodes.
+    """
     free, total = report.free_bytes, report.total_bytes
     share = free / total if total > 0 else 1.0
     sentence = f"{format_size(free)} of {format_size(total)} are free below {report.path}"
@@ -163,7 +173,7 @@ def _open_files(name: str, report: DescribeBrokerResponse) -> Check:
 
 
 def examine_file_limit(limit: int) -> Check:
-    """Check the open-file limit of processes that are started from here."""
+    """Check the open-file limit (−1: none) of processes that are started from here."""
     sentence = f"a process may open {format_count(limit) if limit >= 0 else 'any number'}"
     if 0 <= limit < _OTHER_FILES + 1000 * _FILES_OF_A_PARTITION:
         return Check("files", State.WARNING, sentence, "raise it for brokers with many partitions (ulimit -Hn)")

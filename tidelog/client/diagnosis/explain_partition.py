@@ -40,13 +40,16 @@ class PartitionFacts:
     silent: Mapping[int, str]
 
     def replica(self, broker_id: int) -> ReplicaReport | None:
-        """Return the broker's report about its replica, if there is one."""
+        """Return the broker's report about its replica; None if it did not answer or has no replica."""
         answer = self.reports.get(broker_id)
         return answer.replica if answer else None
 
     @property
     def leader(self) -> tuple[int, ReplicaReport] | None:
-        """The broker that reports to lead; of several the one with the latest leader epoch."""
+        """The broker that reports to lead, with its report; None if there is none.
+
+        Of several brokers the one with the latest leader epoch counts.
+        """
         leading = [
             (report.replica.leader_epoch, broker_id, report.replica)
             for broker_id, report in self.reports.items()
@@ -57,7 +60,12 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding. `about` is one of the topics below; `problem` is True if an operator should act."""
+    """One finding about a partition.
+
+    about      one of the constants below
+    problem    True if an operator should act
+    evidence   the facts behind the sentence, by name
+    """
 
     about: str
     problem: bool
@@ -70,7 +78,7 @@ HIGH_WATERMARK, VISIBILITY, SEGMENTS = "high watermark", "visibility", "segments
 
 
 def explain(facts: PartitionFacts) -> list[Finding]:
-    """Return all findings, problems first."""
+    """Return all findings, problems first; segments only of the leader, or if they are a problem."""
     found = [*_leadership(facts), *_replication(facts)]
     if facts.leader is not None:
         leader_id, leader = facts.leader
@@ -254,7 +262,7 @@ def _visibility(leader_id: int, leader: ReplicaReport) -> Iterator[Finding]:
 
 
 def _why_held(leader_id: int, leader: ReplicaReport) -> tuple[list[str], int | None]:
-    """Return what holds the high watermark back, and for how long, if that is known."""
+    """Return what holds the high watermark back, and for how long (ms); None: not known."""
     if _in_sync_count(leader) < _needed(leader):
         return ["fewer replicas are in sync than min.insync.replicas asks for"], None
     reasons, since_ms = [], 0

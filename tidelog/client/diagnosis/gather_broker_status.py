@@ -19,7 +19,10 @@ _CLIENT_ID = "tidelog-doctor"
 async def ask_cluster(
     bootstrap: Sequence[Endpoint], expected: Mapping[int, Endpoint], clock: Clock, timeout_ms: int
 ) -> ClusterFacts:
-    """Return all answers that arrive within `timeout_ms` of their request; raise nothing.
+    """Ask the bootstrap addresses for metadata, then each expected or known broker about itself.
+
+    Errors of brokers are in the result. Each request may take `timeout_ms`. A bootstrap address that does not answer is
+    a target of its own.
 
     expected   brokers by id that should run, whether the cluster knows them or not
     """

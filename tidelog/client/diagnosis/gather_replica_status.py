@@ -17,9 +17,10 @@ PATIENCE_MS = 3_000
 
 
 async def ask_facts(client: ClusterClient, tp: TopicPartition, deadline_ms: int) -> PartitionFacts:
-    """Ask all replicas at once, and return the facts.
+    """Ask all live brokers with a replica at once, and return the metadata and their answers.
 
-    Raises UnknownTopicOrPartitionError, NoBrokersError or TimeoutError if the partition is not found.
+    A broker that does not answer within 3 s, or refuses, has the reason instead. Raises UnknownTopicOrPartitionError,
+    NoBrokersError or TimeoutError if the partition is not found.
     """
     client.track(tp.topic)
     await client.wait_for_metadata(deadline_ms)
@@ -45,7 +46,7 @@ async def ask_facts(client: ClusterClient, tp: TopicPartition, deadline_ms: int)
 async def _examine(
     client: ClusterClient, broker: int, tp: TopicPartition, deadline_ms: int
 ) -> ExamineReplicaResponse | str:
-    """Return the answer, or the reason why there is none."""
+    """Return the broker's answer, or the reason why there is none, as a text."""
     patience_ms = max(1, min(PATIENCE_MS, deadline_ms - client.clock.monotonic_ms()))
     try:
         async with asyncio.timeout(patience_ms / 1000):

@@ -40,10 +40,11 @@ _STICKY_SHARE = 8
 class PartitionQueue:
     """The batches of one partition, oldest first.
 
-    open        the batch that still takes records; always the newest
-    in_flight   True while the first batch is sent and not yet answered
-    identity    the producer id and epoch for new sequence numbers; None requests new ones
-    refused     the producer id and epoch that must not be used for this partition again
+    open            the batch that still takes records, always the newest; None: there is none
+    in_flight       True while the first batch is sent and not yet answered
+    identity        the producer id and epoch for new sequence numbers; None requests new ones
+    refused         the producer id and epoch that must not be used for this partition again
+    next_sequence   the sequence number of the next batch under `identity`
     """
 
     __slots__ = ("batches", "identity", "in_flight", "next_sequence", "open", "refused", "topic_partition")
@@ -61,8 +62,9 @@ class PartitionQueue:
 class TopicQueues:
     """A topic's queues. Records without key go to the `sticky` partition until its batch is closed.
 
-    known         a queue for each partition that the topic ever had; a recreated topic may have fewer `partitions`
-    sticky_bytes  the sum of the size limits of all batches that records without key have begun
+    known          a queue for each partition that the topic ever had; a recreated topic may have fewer `partitions`
+    available      the numbers of the partitions that have a leader
+    sticky_bytes   the sum of the size limits of all batches that records without key have begun
     """
 
     __slots__ = ("available", "known", "partitions", "sticky", "sticky_bytes")
@@ -145,8 +147,9 @@ class Accumulator:
         headers: Sequence[Header],
         clock_ms: Callable[[], int],
     ) -> RecordFuture | None:
-        """Return the record's future; None if the buffer is full.
+        """Add the record to its partition's open batch or a new one, and return its future; None if the buffer is full.
 
+        With `partition` None the partitioner chooses by the key, and a record without key goes to the sticky partition.
         Raises MessageTooLargeError and UnknownTopicOrPartitionError; after `fail_all` the error passed to it.
         """
         if self.buffered_bytes >= self._limit:
@@ -219,7 +222,10 @@ class Accumulator:
     def append_batch(
         self, topic: TopicQueues, partition: int, ready_made: ReadyMadeBatch, clock_ms: Callable[[], int]
     ) -> RecordFuture | None:
-        """Return one future for all records of the batch; None if the buffer is full. Raises the errors of `append`."""
+        """Add an encoded batch, and return one future for all its records; None if the buffer is full.
+
+        Raises the errors of `append`; MessageTooLargeError if the batch is larger than `max_request_size`.
+        """
         if ready_made.size_bytes > self._settings.max_request_size:
             raise MessageTooLargeError(
                 f"a batch of {ready_made.size_bytes} bytes: max_request_size is {self._settings.max_request_size}"
@@ -233,7 +239,10 @@ class Accumulator:
             return BatchFuture(batch.outcome, batch.last_index, ready_made.max_timestamp)
 
     def call_when_space(self, callback: Callable[[], object]) -> bool:
-        """Call it once when bytes have been freed; return False, without a call, if there is space already."""
+        """Call `callback` once when bytes have been freed, and return True; meanwhile no batch waits for linger_ms.
+
+        If there is space already, return False without a call.
+        """
         with self._lock:
             if self.buffered_bytes < self._limit:
                 return False
@@ -249,7 +258,10 @@ class Accumulator:
             self._waiting_for_space = [each for each in self._waiting_for_space if each is not callback]
 
     def begin_flush(self, now_ms: int) -> list[RecordFuture]:
-        """Return the last record of each unfinished batch; these batches no longer wait for linger_ms."""
+        """Return the last record of each unfinished batch; these batches no longer wait for linger_ms.
+
+        The sender is woken.
+        """
         with self._lock:
             self._flush_before_ms = now_ms
             unsettled = [batch.last_record() for queue in self._active for batch in queue.batches]
@@ -259,12 +271,17 @@ class Accumulator:
     # --- called by the sender (event loop) --------------------------------------------------------
 
     def arm(self) -> None:
-        """Let the next append call `wake`."""
+        """Let the next append that begins a batch call `wake`, once."""
         with self._lock:
             self._armed = True
 
     def add_partitions(self, topic: str, count: int, available: Sequence[int]) -> TopicQueues:
-        """Set the topic's number of partitions (it may grow or shrink), of which `available` have a leader."""
+        """Set the topic's number of partitions (it may grow or shrink), and return the topic's queues.
+
+        available   the numbers of the partitions that have a leader
+
+        A `count` of 0 keeps the number.
+        """
         with self._lock:
             queues = self.topics.get(topic)
             if queues is None:
@@ -278,12 +295,12 @@ class Accumulator:
             return queues
 
     def waiting_queues(self) -> list[PartitionQueue]:
-        """Return the partitions that have something to send and nothing in flight."""
+        """Return the partitions that have a batch and nothing in flight."""
         with self._lock:
             return [queue for queue in self._active if not queue.in_flight]
 
     def ready_at_ms(self, queue: PartitionQueue) -> int:
-        """Return when the first batch may be sent; a time in the past means now."""
+        """Return when the first batch may be sent (ms, monotonic clock); a time in the past means now."""
         batch = queue.batches[0]
         hurried = self._waiting_for_space or batch.created_ms <= self._flush_before_ms
         if batch.attempts or batch is not queue.open or hurried:
@@ -291,9 +308,10 @@ class Accumulator:
         return batch.created_ms + self._settings.linger_ms
 
     def take(self, queue: PartitionQueue, identity: ProducerIdentity, leader_epoch: int) -> Batch:
-        """Encode the first batch and return it; the first call assigns its sequence number.
+        """Close and encode the first batch, mark it as in flight, and return it.
 
-        An exception of the encoding is raised, and in that case no sequence number is assigned.
+        Sequence numbers are assigned by the first call, and by the first after a change of the producer id. An
+        exception of the encoding is raised, and in that case no sequence number is assigned.
         """
         batch = self._close_first(queue)
         if queue.identity is None:
@@ -308,11 +326,17 @@ class Accumulator:
     def succeed(
         self, queue: PartitionQueue, base_offset: int = -1, log_append_time_ms: int = NO_TIMESTAMP
     ) -> BatchOutcome:
-        """Remove the acknowledged batch in flight; the caller must call `run_callbacks` on the returned outcome."""
+        """Settle the batch in flight as stored from `base_offset` on (−1: not known), and remove it.
+
+        The caller must call `run_callbacks` on the returned outcome.
+        """
         return self._leave(queue, None, base_offset, log_append_time_ms)
 
     def fail(self, queue: PartitionQueue, error: TidelogError) -> None:
-        """Fail the first batch, which need not be in flight."""
+        """Fail the records of the first batch, which need not be in flight, remove the batch, and run the callbacks.
+
+        If an attempt may have been appended, the partition needs a new producer id.
+        """
         self._return_sequences(queue, self._close_first(queue))
         self._leave(queue, error).run_callbacks()
 
@@ -388,12 +412,15 @@ class Accumulator:
         return [queue for queue in waiting if queue.batches]
 
     def next_deadline_ms(self) -> int | None:
-        """Return when the next `expire` is useful."""
+        """Return when the next `expire` is useful: the earliest deadline of a waiting first batch; None: none waits."""
         deadlines = [queue.batches[0].deadline_ms for queue in self.waiting_queues() if queue.batches]
         return min(deadlines, default=None)
 
     def fail_all(self, error: TidelogError) -> None:
-        """Fail all unfinished records, and reject new ones. Any thread may call it, and several at the same time."""
+        """Fail all unfinished records with `error`, run their callbacks here, and let later appends raise `error`.
+
+        Any thread may call this method, and several at the same time.
+        """
         with self._lock:
             self._closed = error
             queues = list(self._active)
@@ -481,7 +508,10 @@ class Accumulator:
             queue.next_sequence = (sequence + batch.builder.record_count) % _SEQUENCES
 
     def _return_sequences(self, queue: PartitionQueue, batch: Batch) -> None:
-        """Free the sequence numbers of a batch that was rejected or failed."""
+        """Free the sequence numbers of a batch that was rejected or failed.
+
+        If an attempt may have been appended, discard the producer id instead.
+        """
         if batch.identity is not None and batch.identity is queue.identity and queue.identity != ANONYMOUS:
             if batch.outcome_unknown:
                 self.discard_producer_id(queue)

@@ -36,7 +36,7 @@ _positive_hash = lru_cache(maxsize=_CACHED_KEYS)(lambda key: murmur2(key) & 0x7F
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
-    """Return the key's positive hash modulo the number of partitions, Kafka's default."""
+    """Return the key's hash without the sign bit, modulo the number of partitions: Kafka's default."""
     if len(key) > _LONGEST_CACHED_KEY:  # the cache holds no long keys, so that its memory stays small
         return (murmur2(key) & 0x7FFFFFFF) % partitions
     return _positive_hash(key) % partitions

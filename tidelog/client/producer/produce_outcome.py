@@ -76,7 +76,11 @@ _BEFORE_APPEND: Final = (
 
 
 def outcome_of(error: TidelogError, *, sent: bool, idempotent: bool) -> ProduceOutcome:
-    """Return what `error` means for the batch; `sent` says whether a broker may have received the attempt."""
+    """Return what `error` means for the batch.
+
+    sent         whether a broker may have received the attempt
+    idempotent   whether the producer has a producer id; without one FORGOTTEN is not returned
+    """
     if isinstance(error, DuplicateSequenceError):
         return ProduceOutcome.ACKNOWLEDGED
     if isinstance(error, _FORGOTTEN) and idempotent:

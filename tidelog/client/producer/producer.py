@@ -179,21 +179,29 @@ class Producer:
         return append() or self._append_later(append, deadline_ms)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until every record sent so far is acknowledged or has failed; TimeoutError after `timeout` seconds."""
+        """Wait until every record sent so far is acknowledged or has failed; TimeoutError after `timeout` seconds.
+
+        None: no limit. The records are sent without waiting for `linger_ms`. The errors of records are not raised. A
+        closed producer has nothing to flush.
+        """
         patience_s = arguments.timeout_s("timeout", timeout)
         if self._closed:
             return
         self._io.run(self._core.flush(patience_s), patience_s)
 
     def partitions_for(self, topic: str) -> set[int]:
-        """Return the topic's partitions.
+        """Return the numbers of the topic's partitions.
 
         Raises within `max_block_ms`: UnknownTopicOrPartitionError, NoBrokersError, TimeoutError.
         """
         return self._io.run(self._core.partitions_for(topic), self._core.settings.max_block_ms / 1000)
 
     def close(self, timeout: float | None = None) -> None:
-        """Send the buffered records for up to `timeout` seconds, then fail the rest with ClosedError. Idempotent."""
+        """Send the buffered records for up to `timeout` seconds, then fail the rest with ClosedError. Idempotent.
+
+        None: until each record has an outcome, which takes at most `delivery_timeout_ms`. A callback of a record must
+        not call this method (RuntimeError).
+        """
         patience_s = arguments.timeout_s("timeout", timeout)
         if self._closed:
             return
@@ -262,7 +270,11 @@ class Producer:
         return self._io.run(self._core.queues_of(topic, partition, deadline_ms), max_block_ms / 1000), deadline_ms
 
     def _append_later(self, append: Callable[[], Sent | None], deadline_ms: int | None) -> Sent:
-        """Wait for free buffer memory, and return what `append` returns then."""
+        """Wait for free buffer memory, and return what `append` returns then.
+
+        Raises BufferExhaustedError at the deadline (None: `max_block_ms` from now), at once in a callback; ClosedError
+        if the producer is closed meanwhile.
+        """
         if self._io.is_current:
             raise BufferExhaustedError(
                 "buffer_memory is full, and a callback cannot wait, because no batch completes while a callback runs"

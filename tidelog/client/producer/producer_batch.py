@@ -94,12 +94,12 @@ class Batch:
 
     @property
     def size_bytes(self) -> int:
-        """The size before compression by the producer."""
+        """The size of the batch before the producer compresses it; of an encoded batch the size as given."""
         return self.builder.size_bytes
 
     @property
     def last_index(self) -> int:
-        """The index of the newest record within the outcome."""
+        """The index of the batch's last record within the outcome, counting refused records."""
         return self.first_index + self.builder.record_count + len(self.refused) - 1
 
     def last_record(self) -> RecordFuture:
@@ -122,12 +122,18 @@ class Batch:
         return self._part(records[:cut], self.first_index, before), self._part(records[cut:], kept[cut], after)
 
     def can_drop(self, positions: Mapping[int, object]) -> bool:
-        """Return whether `without` can remove the records at these positions, which count from 0."""
+        """Return whether `without` can remove the records at these positions, counted from 0 among the sent records.
+
+        False for an encoded batch of `send_batch`, and for positions that the batch does not have.
+        """
         count = self.builder.record_count
         return isinstance(self.builder, BatchBuilder) and all(0 <= each < count for each in positions)
 
     def without(self, errors: Mapping[int, TidelogError]) -> Batch:
-        """Return the batch without the records at these positions, which fail with these errors when it settles."""
+        """Return a batch without the records at these positions, which fail with these errors when the batch settles.
+
+        The new batch has no sequence number yet, and may have no records to send.
+        """
         records, kept = decode_records(self.builder.build()), self._kept()
         refused = {kept[each]: RefusedRecord(error, self.outcome_unknown) for each, error in errors.items()}
         others = [record for position, record in enumerate(records) if position not in errors]

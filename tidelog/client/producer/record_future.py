@@ -57,7 +57,7 @@ class BatchOutcome:
         self._waiting: list[tuple[int, Callable[[], object]]] = []
 
     def of(self, index: int) -> RecordOutcome:
-        """Return the outcome of the record at `index`, which must be settled."""
+        """Return the outcome that includes the record at `index`, which must be settled."""
         last = self._record_outcomes[-1]
         if last.first_index <= index:
             return last
@@ -77,7 +77,10 @@ class BatchOutcome:
             first_index, at = later, at + 1
 
     def when_settled(self, index: int, callback: Callable[[], object]) -> None:
-        """Call it once, on the I/O thread; or at once if the record at `index` is settled already."""
+        """Call `callback` once when the record at `index` settles, on the thread that settles it.
+
+        If the record is settled already, call it now. An exception of `callback` is logged.
+        """
         with self._lock:
             if index >= self.settled_count:
                 self._waiting.append((index, callback))
@@ -98,7 +101,7 @@ class BatchOutcome:
         *,
         may_be_stored: bool = False,
     ) -> None:
-        """Settle all unsettled records up to `last_index`; from now on futures show the outcome.
+        """Settle all unsettled records up to `last_index` with one outcome; from now on futures show it.
 
         The caller must call `run_callbacks` afterwards, which runs the callbacks.
         """
@@ -139,23 +142,29 @@ class RecordFuture:
         return self._index < self._outcome.settled_count
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait for the record's partition and offset; raise its error, or TimeoutError after `timeout` seconds."""
+        """Wait for the record's partition and offset, and return them; raise the record's error if it failed.
+
+        TimeoutError after `timeout` seconds (None: no limit); the record is still being sent.
+        """
         self._wait(timeout)
         return self._place()
 
     result = get
 
     def exception(self, timeout: float | None = None) -> TidelogError | None:
-        """Wait like `get`; return the record's error, or None if it was acknowledged."""
+        """Wait like `get`; return the record's error, or None if it was acknowledged.
+
+        TimeoutError after `timeout` seconds is raised.
+        """
         self._wait(timeout)
         return self._error()
 
     def succeeded(self) -> bool:
-        """Return whether the record was acknowledged."""
+        """Return whether the record was acknowledged; False also while the outcome is not known."""
         return self._index < self._outcome.settled_count and self._error() is None
 
     def failed(self) -> bool:
-        """Return whether the record has failed."""
+        """Return whether the record has failed; False also while the outcome is not known."""
         return self.done() and self._error() is not None
 
     def may_be_stored(self) -> bool:
@@ -167,20 +176,31 @@ class RecordFuture:
         return RecordRun(self._outcome, self._index, 1)
 
     def join(self, run: RecordRun) -> bool:
-        """Add the record to a run that ends right before it in the same batch. Return False if the run does not."""
+        """Add the record to a run that ends right before it in the same batch, and return True.
+
+        Return False, and change nothing, if the run ends elsewhere.
+        """
         if run._outcome is not self._outcome or run._first_index + run.record_count != self._index:
             return False
         run.record_count += 1
         return True
 
     def add_callback(self, function: Callable[..., Any], *args: Any) -> RecordFuture:
-        """Call `function(*args, metadata)` when the record is acknowledged."""
+        """Call `function(*args, metadata)` when the record is acknowledged, and never if it fails; return this future.
+
+        The call comes on the I/O thread, or now and on this thread if the record is acknowledged already. Exceptions of
+        `function` are logged.
+        """
         arguments.function("function", function)
         self._outcome.when_settled(self._index, lambda: self._error() is None and function(*args, self._place()))
         return self
 
     def add_errback(self, function: Callable[..., Any], *args: Any) -> RecordFuture:
-        """Call `function(*args, error)` when the record fails."""
+        """Call `function(*args, error)` when the record fails, and never if it is acknowledged; return this future.
+
+        The call comes on the I/O thread, or now and on this thread if the record has failed already. Exceptions of
+        `function` are logged.
+        """
         arguments.function("function", function)
         self._outcome.when_settled(self._index, lambda: self.failed() and function(*args, self._error()))
         return self
@@ -255,7 +275,10 @@ class RunPart(NamedTuple):
 
 
 class RecordRun:
-    """Consecutive records of one batch that were sent together. `Producer.flush` waits for their outcomes."""
+    """Consecutive records of one batch that were sent together. `Producer.flush` waits for their outcomes.
+
+    record_count   the number of records
+    """
 
     __slots__ = ("_first_index", "_outcome", "record_count")
 
@@ -274,7 +297,7 @@ class RecordRun:
         return self._first_index + self.record_count <= self._outcome.settled_count
 
     def parts(self) -> list[RunPart]:
-        """Return the outcomes that are known, in the order of the records."""
+        """Return the outcomes that are known, in the order of the records; records without outcome are left out."""
         parts: list[RunPart] = []
         index = self._first_index
         settled = min(self.record_count, self._outcome.settled_count - index)

@@ -113,11 +113,14 @@ class Sender:
         client.subscribe(self._on_view)
 
     def start(self) -> None:
-        """Run the first turn. Needs the running loop."""
+        """Run the first turn, which sends what may be sent. Needs the running loop."""
         self._turn()
 
     async def stop(self, error: TidelogError) -> None:
-        """Stop sending; unsettled records fail with `error`."""
+        """Cancel the requests in flight and wait for their end; then all unsettled records fail with `error`.
+
+        Records of cancelled requests may be stored.
+        """
         self._stopped = True
         if self._next_turn is not None:
             self._next_turn.cancel()
@@ -160,7 +163,10 @@ class Sender:
             self._next_turn = self._loop.call_later(max(1, next_ms - now_ms) / 1000, self._turn)
 
     def _send_what_may_go(self, now_ms: int) -> int | None:
-        """Send all batches that may be sent; return when to look again at the latest."""
+        """Expire overdue batches, and send all batches that may be sent.
+
+        Returns when to look again at the latest; None: an event will start the next turn.
+        """
         accumulator = self.accumulator
         plan = _Plan()
         waiting = accumulator.expire(now_ms)
@@ -191,7 +197,10 @@ class Sender:
         return min((at_ms for at_ms in (plan.later_ms, deadline_ms) if at_ms is not None), default=None)
 
     def _consider(self, queue: PartitionQueue, plan: _Plan, now_ms: int) -> None:
-        """Decide what the first batch of this partition needs next."""
+        """Plan the request for the partition's first batch, or note what the batch waits for.
+
+        If the partition certainly does not exist, fail its records.
+        """
         leader = self._client.view.leader_of(*queue.topic_partition)
         head = queue.batches[0]
         at_ms = self.accumulator.ready_at_ms(queue)
@@ -430,7 +439,7 @@ class Sender:
         self._identify_attempts = 0
 
     def _report_missing_identity(self, error: TidelogError) -> None:
-        """Fail the records that wait for a producer id if the error is final, else store why they wait."""
+        """Fail the records that wait for a producer id if the error is final; else keep the error as their last one."""
         final = isinstance(error, BrokerError) and not isinstance(error, UnknownServerError) and not error.retriable
         for queue in self.accumulator.waiting_queues():
             if queue.identity is not None:
@@ -453,7 +462,7 @@ class Sender:
         self._turn()
 
     def add_topic(self, topic: str) -> None:
-        """Create queues for a topic of the view, or for its new partitions."""
+        """Create queues for a topic or its new partitions, and note which partitions have a leader in the view."""
         view = self._client.view
         count = view.partition_count(topic)
         available = [number for number in range(count) if view.leader_of(topic, number)]

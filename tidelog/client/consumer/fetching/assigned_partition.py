@@ -92,7 +92,7 @@ class AssignedPartition:
 
     @property
     def position(self) -> int | None:
-        """The next offset that the reader gets; None until the start is looked up."""
+        """The next offset that the reader gets; None until the start is looked up, or after a reset."""
         return None if self.buffer is None else self.buffer.position
 
     @property
@@ -128,7 +128,10 @@ class AssignedPartition:
         self.moves += 1
 
     def seek(self, offset: int, epoch: int = -1) -> None:
-        """Read from `offset` next; the record before it has this leader epoch, and the topic may be a recreated one."""
+        """Read from `offset` next, and discard fetched data; the record before has this leader epoch (−1: not known).
+
+        The topic's id is forgotten, because the topic may be a recreated one.
+        """
         self._on(Event.SEEK)
         self._move(offset, epoch)
         self.topic_id = ""
@@ -139,7 +142,10 @@ class AssignedPartition:
         self._move(offset, -1)
 
     def reset(self, to: int) -> None:
-        """Read next from the result of a look-up for timestamp `to` (ms, −1 latest, −2 earliest)."""
+        """Discard the position, and read next from the result of a look-up for timestamp `to`.
+
+        `to` is in ms; −1 is the latest offset, −2 the earliest.
+        """
         self._on(Event.RESET, to)
         self._restart(None)
         self.moves += 1
@@ -151,7 +157,10 @@ class AssignedPartition:
         self._move(offset, epoch)
 
     def on_no_commit(self) -> None:
-        """Start as auto_offset_reset says, because the group has no committed offset."""
+        """Start as auto_offset_reset says, because the group has no committed offset.
+
+        With "none" the partition has no position (Failed).
+        """
         reset_to = self.state.reset_to if isinstance(self.state, AwaitingCommit) else None
         if reset_to is None:
             self._on(Event.NO_START)
@@ -164,7 +173,10 @@ class AssignedPartition:
         self._move(offset, epoch)
 
     def on_leader(self, leader: Leader) -> None:
-        """Take over the topic's id if none is known, and decide whether this leader must confirm the position."""
+        """Take over the topic's id if none is known, and decide whether this leader must confirm the position.
+
+        The state becomes Validating or Fetching accordingly; other states stay.
+        """
         self.topic_id = self.topic_id or leader.topic_id
         if isinstance(self.state, Fetching):
             if not self._is_valid_in(leader.epoch):
@@ -173,16 +185,23 @@ class AssignedPartition:
             self._on(Event.VALIDATED)
 
     def _is_valid_in(self, leader_epoch: int) -> bool:
-        """Return whether this epoch's leader is known to have the records before the position (KIP-320)."""
+        """Return whether this epoch's leader need not confirm the position.
+
+        That is the case if this leader has done so, or if the epoch of the record before the position is not known
+        (KIP-320).
+        """
         return self.validated_epoch == leader_epoch or self.fetch_epoch < 0
 
     def on_leader_behind(self, now_ms: int) -> None:
-        """Note since when a later leader is looked for, because records of a later epoch than this one's were read."""
+        """Note since when a later leader is looked for; the first time stays. Records of a later epoch were read."""
         since_ms = self.state.behind_since_ms if isinstance(self.state, Validating) else None
         self._on(Event.LEADER_BEHIND, now_ms if since_ms is None else since_ms)
 
     def on_no_answer(self) -> None:
-        """Forget since when a later leader is looked for, because the known one did not answer the validation."""
+        """Stay in Validating, because the leader returned no end of the epoch, and may have been replaced.
+
+        If records of a later epoch were read, the search for a later leader begins again, with its full time.
+        """
         self._on(Event.NO_ANSWER)
 
     def on_validated(self, leader_epoch: int) -> None:
@@ -203,13 +222,16 @@ class AssignedPartition:
             self.on_validated(leader_epoch)
 
     def rewind(self, offset: int) -> None:
-        """Read from `offset` again. Records before it may still be in the log, and in the iteration's remainder."""
+        """Read again from `offset`, which is not after `fetch_offset`, and discard the fetched data.
+
+        `moves` stays, because records that an iteration still holds are of the same log.
+        """
         self._on(Event.REWOUND)
         assert self.buffer is not None
         self._restart(self.buffer.rewound(offset))
 
     def drop(self) -> None:
-        """Discard the data that was fetched ahead, so that it is fetched again."""
+        """Discard the data that was fetched ahead, so that it is fetched again; the position stays."""
         self._on(Event.REWOUND)
         assert self.buffer is not None
         self._restart(self.buffer.emptied())
@@ -230,7 +252,7 @@ class AssignedPartition:
         return has_data
 
     def on_unassigned(self) -> None:
-        """Ignore the answers in flight."""
+        """Let the answers to requests in flight be ignored, because the partition is no longer assigned."""
         self.generation += 1
 
     # --- requests ---------------------------------------------------------------------------------
@@ -244,7 +266,7 @@ class AssignedPartition:
 
     @property
     def is_shown(self) -> bool:
-        """Return whether the reader may get records of this partition."""
+        """Return whether the reader may get records of this partition: it is neither paused nor withheld."""
         return not self.paused and not self.withheld
 
     @property
@@ -253,7 +275,10 @@ class AssignedPartition:
         return self.buffer is not None and self.buffer.has_data
 
     def take_records(self, limit: int) -> list[ConsumerRecord]:
-        """Return up to `limit` records. A batch that cannot be decoded ends the result and sets `standing_error`."""
+        """Return up to `limit` records in offset order, and move the position past them.
+
+        A batch that cannot be decoded ends the result and sets `standing_error`.
+        """
         buffer = self.buffer
         if buffer is None or not buffer.has_data:
             return []
@@ -264,7 +289,11 @@ class AssignedPartition:
         return taken
 
     def take_batches(self) -> FetchedBatches | None:
-        """Return the oldest answer. If its batch could not be decoded, the error of that is over."""
+        """Return the oldest fetch answer, and move the position past it; None if there is none.
+
+        An unreadable batch is passed over, and its error is cleared. If records were put back whose batches are gone,
+        the data is dropped, to be fetched again.
+        """
         buffer = self.buffer
         if buffer is None:
             return None

@@ -22,7 +22,10 @@ class Failures:
         self._arrived = arrived
 
     def report(self, partition: AssignedPartition, error: TidelogError) -> None:
-        """Report an error to the reader of the partition. The fetcher tries the partition again later."""
+        """Keep an error for the reader of the partition, and wake a waiting poll.
+
+        The fetcher tries the partition again after a pause, which may already be running.
+        """
         partition.standing_error.set(error)
         if partition.retry.at_ms <= self._client.clock.monotonic_ms():
             self.back_off(partition, may_last=True)
@@ -37,6 +40,6 @@ class Failures:
         partition.retry = partition.retry.after_failure(leader, at_ms)
 
     def report_unexpected(self, partition: AssignedPartition, error: Exception) -> None:
-        """Report a defect of this client to the user, and go on with the other partitions."""
+        """Report a defect of this client to the user, and set a pause for the partition; raise nothing."""
         self._client.background.report(f"reading {partition.topic_partition}", error)
         self.back_off(partition, may_last=True)

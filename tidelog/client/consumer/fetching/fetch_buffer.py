@@ -29,7 +29,12 @@ MAX_CHUNKS = 2
 
 
 class ConsumerRecord(NamedTuple):
-    """One record; `timestamp` in ms, `timestamp_type` 0 for the producer's (CreateTime) and 1 for the broker's."""
+    """One record of a partition.
+
+    leader_epoch     of the record's batch
+    timestamp        in ms; −1: none
+    timestamp_type   0: the producer's (CreateTime), 1: the broker's (LogAppendTime)
+    """
 
     topic: str
     partition: int
@@ -52,7 +57,8 @@ class EpochRead(NamedTuple):
 class FetchedBatches(NamedTuple):
     """Whole batches as in the log; the first may begin before `fetch_offset`. The next read starts at `next_offset`.
 
-    `leader_epoch` is that of the last batch.
+    high_watermark, log_start_offset   of the partition, as the fetch answer had them
+    leader_epoch                       of the last batch; −1: not known
     """
 
     records: memoryview
@@ -123,7 +129,7 @@ class FetchBuffer:
 
     @property
     def has_space(self) -> bool:
-        """Return whether one more fetch answer may be put here, and may become readable."""
+        """Return whether one more fetch answer may be put here: fewer than two wait, and no batch is unreadable."""
         return self.unreadable is None and len(self._chunks) < MAX_CHUNKS
 
     @property
@@ -133,7 +139,7 @@ class FetchBuffer:
 
     @property
     def held_bytes(self) -> int:
-        """The size of the data that was fetched ahead, compressed as received."""
+        """The size of the fetch answers that the reader has not finished, compressed as received."""
         return sum(len(chunk.records) for chunk in self._chunks) if self._chunks else 0
 
     @property
@@ -151,9 +157,9 @@ class FetchBuffer:
         return self._epochs_read[-1].first_offset if self._epochs_read else None
 
     def put(self, records: memoryview, *, high_watermark: int, log_start_offset: int, check_crcs: bool) -> bool:
-        """Store an answer to the fetch at `fetch_offset`; return whether it has data.
+        """Store an answer to the fetch at `fetch_offset`, and move `fetch_offset` past it; return whether it has data.
 
-        CorruptMessageError leaves the buffer unchanged.
+        CorruptMessageError (a wrong CRC, or no whole batch at that offset) leaves the buffer unchanged.
         """
         next_offset, epoch = self.fetch_offset, self.fetch_epoch
         epochs = self._epochs_read[-1:]
@@ -176,7 +182,10 @@ class FetchBuffer:
         return True
 
     def take_batches(self) -> FetchedBatches | None:
-        """Return the oldest answer (without the records that `take_records` took), and move the position past it."""
+        """Return the oldest answer without the records that `take_records` took, and move the position past the answer.
+
+        None if there is no answer. An unreadable batch is passed over, and `unreadable` is cleared.
+        """
         if not self._chunks:
             return None
         chunk = self._chunks.popleft()
@@ -218,7 +227,10 @@ class FetchBuffer:
         self.position_epoch = before[-1].epoch if before else -1
 
     def _decode_next(self) -> bool:
-        """Decode one more batch and return True, even if it has no records for the reader; False: no batch is left."""
+        """Decode one more batch and return True, even if it has no records for the reader.
+
+        False: no batch is left, or the next one cannot be decoded; in that case `unreadable` is set.
+        """
         self._drop_read_chunks()
         if not self._chunks or self.unreadable is not None:
             return False

@@ -59,7 +59,7 @@ class RequestedPartition(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """Return whether the position is still the one that the request was made for."""
+        """Return whether the partition is assigned and its position unchanged since the request was made."""
         return self.partition.generation == self.generation
 
 
@@ -91,7 +91,7 @@ class FetchPlan:
     missing: bool = False
 
     def add(self, step: Step, partition: AssignedPartition, leader: Leader) -> None:
-        """Put the partition into the request of this kind to its leader."""
+        """Put the partition into the request of this kind to its leader; `is_alone` makes a request of its own."""
         alone = partition.topic_partition if partition.is_alone else None
         requested = RequestedPartition(partition, partition.generation, leader)
         if step is Step.FETCH:
@@ -100,7 +100,7 @@ class FetchPlan:
             self.look_ups[step, leader.broker_id, alone].append(requested)
 
     def add_commit(self, partition: AssignedPartition) -> None:
-        """Put the partition into the request to the group's coordinator."""
+        """Put the partition into the look-up of committed offsets; `is_alone` makes a request of its own."""
         self.commits[partition.topic_partition if partition.is_alone else None].append(partition)
 
     def retry_at(self, at_ms: int) -> None:
@@ -109,7 +109,11 @@ class FetchPlan:
 
 
 def needs_step(partition: AssignedPartition, *, has_room: bool) -> bool:
-    """Return whether a step is needed: positions are always looked up, and records are fetched if there is space."""
+    """Return whether the partition needs a step now; never while a request of the partition is in flight.
+
+    A missing position is always looked up. Records are fetched if the fetcher has room, the partition is not paused,
+    and its buffer has space.
+    """
     if partition.is_busy:
         return False
     buffer = partition.buffer

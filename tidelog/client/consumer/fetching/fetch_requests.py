@@ -50,7 +50,11 @@ class FetchRequests:
         self._on_data = on_data
 
     async def fetch(self, broker_id: int, requested: list[RequestedPartition], max_bytes: int) -> None:
-        """Send one fetch, and give each partition its answer."""
+        """Send one fetch to a leader, wait for the answer, and give each partition its part or its error.
+
+        Partitions whose position has changed since the request was planned are left out, or their answer is ignored.
+        Errors set a pause, reset the position or are reported to the reader; nothing is raised.
+        """
         settings = self._settings
         requested = [each for each in requested if each.is_current]
         if not requested:
@@ -112,7 +116,7 @@ class FetchRequests:
     def _accept(
         self, partition: AssignedPartition, leader: Leader, answer: FetchPartitionResponse | None
     ) -> TidelogError | None:
-        """Put the records of an answer into the buffer; return the error that it has instead."""
+        """Put the records of an answer into the buffer and return None, or return the error that prevents this."""
         if answer is None:
             return NetworkError("the broker's answer does not contain this partition")
         if refusal := error_for(answer.error_code):

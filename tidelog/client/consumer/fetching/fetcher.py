@@ -46,6 +46,8 @@ MAX_FETCHES_PER_BROKER = 16
 class Fetcher:
     """Owns the assigned partitions and fetches them, in one task on the event loop.
 
+    partitions         the assignment, in the order in which records are taken and requested
+    arrived            set when a waiting call must look again: data, an error or a position has arrived
     cluster_error      the error as long as no broker has answered
     unassigned_error   the error of a partition that was unassigned before a call could raise it
     """
@@ -81,18 +83,25 @@ class Fetcher:
         self._running.start()
 
     async def stop(self) -> None:
-        """Stop starting requests; the client ends those in flight when it closes."""
+        """Stop the fetcher's task and the search for leaders, and wait for their end.
+
+        The client ends the requests in flight when it closes.
+        """
         try:
             await self._running.stop()
         finally:
             await self._search.stop()
 
     def wake(self) -> None:
-        """Start a turn, because a buffer has space or a position has moved."""
+        """Let the fetcher's task do a turn, because a buffer has space or a position has moved."""
         self._woken.set()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Replace the assignment; partitions that stay assigned keep their position and buffer."""
+        """Replace the assignment; partitions that stay assigned keep their position and buffer.
+
+        New partitions start at the group's committed offset, without a group as auto_offset_reset says now. Answers for
+        unassigned partitions are ignored.
+        """
         reset_to = self._positions.policy
         before, limit = self.partitions, self._settings.max_decompressed_batch_bytes
         in_group = self._positions.committed is not None
@@ -196,7 +205,10 @@ class Fetcher:
         return leader
 
     def _room_bytes(self) -> int:
-        """Return how many more bytes may be fetched ahead; at the limit, discard the data of paused partitions."""
+        """Return how many more bytes may be fetched ahead; 0 or less: none.
+
+        At the limit, discard the data of paused partitions first.
+        """
         limit, held = self._settings.prefetch_max_bytes, self._held_bytes()
         if held >= limit:
             for partition in self.partitions.values():
@@ -215,7 +227,7 @@ class Fetcher:
         task.add_done_callback(self._on_change)
 
     def _start_fetch(self, broker_id: int, requested: list[RequestedPartition], room_bytes: int) -> None:
-        """Fetch these partitions, unless their leader holds enough requests."""
+        """Fetch these partitions, unless 16 fetches of their leader are in flight."""
         under_way = self._fetches[broker_id]
         if len(under_way) < MAX_FETCHES_PER_BROKER:
             work = self._requests.fetch(broker_id, requested, min(room_bytes, self._settings.fetch_max_bytes))

@@ -65,7 +65,11 @@ class PositionValidation:
         self._ask_later = ask_later
 
     async def validate(self, requested: list[RequestedPartition]) -> None:
-        """Ask a leader whether its log contains the records that were read."""
+        """Ask a leader whether its log contains the records that were read, and act on the answer for each partition.
+
+        A confirmed partition is fetched next. A diverged one goes back, is reset, or gets a LogTruncationError. A
+        partition without an answer is asked again. Answers of a broker that no longer leads are ignored.
+        """
         requested = [each for each in requested if each.is_current]
         epochs = {each.partition.topic_partition: each.partition.fetch_epoch for each in requested}
         answers = await self._positions.ask(_ENDS_OF_EPOCHS.try_ask, epochs, requested)
@@ -85,7 +89,11 @@ class PositionValidation:
                 partition.on_validated(leader.epoch)
 
     async def _check_record_before(self, requested: list[RequestedPartition], end: EpochEndOffset) -> None:
-        """Ask a leader that does not know the epoch whether its record before the position has another epoch."""
+        """Ask a leader that does not know the epoch for its record before the position, and compare that one's epoch.
+
+        Another epoch means that the logs diverge. If the record is above the high watermark, ask again later. Otherwise
+        the position is valid.
+        """
         ((partition, _, leader),) = requested
         if not requested[0].is_current:
             return
@@ -163,7 +171,7 @@ def _make_batch_request(asked: Asked[int]) -> FetchRequest:
 
 
 def _read_batches(response: Response) -> Iterable[tuple[TopicPartition, BrokerError | None, FetchPartitionResponse]]:
-    """Read the answers; treat OFFSET_OUT_OF_RANGE as an answer, because it says that the batch is gone."""
+    """Yield each partition's answer; OFFSET_OUT_OF_RANGE is an answer, because it says that the batch is gone."""
     assert isinstance(response, FetchResponse)
     for each in response.partitions:
         gone = each.error_code == OffsetOutOfRangeError.code

@@ -27,11 +27,14 @@ class Retry:
         return replace(self, attempts=self.attempts + 1, at_ms=at_ms, leader=leader)
 
     def after_topic(self, *, is_wrong: bool) -> Retry:
-        """Return the value after an answer that came from a leader of the right or of another topic."""
+        """Return the value after an answer of a leader of the right topic, or of another topic with the same name.
+
+        One more wrong answer counts in `wrong_topics`; a right one sets it to 0.
+        """
         return replace(self, wrong_topics=self.wrong_topics + 1 if is_wrong else 0)
 
     def must_wait(self, leader: Leader | None, now_ms: int) -> bool:
-        """Return whether it is too early to ask this leader."""
+        """Return whether this leader (None: the coordinator) is the one that failed, and its pause is not over."""
         return self.at_ms > now_ms and leader == self.leader
 
 

@@ -11,8 +11,8 @@ PATIENCE_WITH_MISSING_TOPICS_MS = 3_000
 class StandingError:
     """The error that keeps records from a reader, and whether a call has raised it.
 
-    error       None if there is none
-    failures    how often the error was set
+    error      None if there is none
+    failures   how often an error was set
     """
 
     __slots__ = ("_is_raised", "error", "failures")
@@ -23,13 +23,13 @@ class StandingError:
         self._is_raised = False
 
     def set(self, error: TidelogError) -> None:
-        """Keep `error`. An error of the same type counts as the same one, and replaces its message."""
+        """Keep `error`. If it has the same type as the last one, it replaces that one and does not count as new."""
         self._is_raised = self._is_raised and type(error) is type(self.error)
         self.error = error
         self.failures += 1
 
     def clear(self) -> None:
-        """Note that the cause is over."""
+        """Forget the error, because its cause is over."""
         self.error = None
         self._is_raised = False
 
@@ -47,7 +47,7 @@ class StandingError:
         return is_over or (self.is_new() and (not is_missing or waited_ms >= PATIENCE_WITH_MISSING_TOPICS_MS))
 
     def raise_it(self) -> None:
-        """Raise the error, if there is one."""
+        """Raise the error, if there is one, and note that a call has raised it."""
         if self.error is not None:
             self._is_raised = True
             raise self.error.with_traceback(None)

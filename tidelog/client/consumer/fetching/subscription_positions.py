@@ -62,7 +62,10 @@ class SubscriptionPositions:
         return self._settings.reset_strategy.target_ms(self._client.clock.now_ms())
 
     async def find_committed(self, asked: list[tuple[AssignedPartition, int]]) -> None:
-        """Start these partitions of these generations at the group's committed offsets, or by auto_offset_reset."""
+        """Start these partitions of these generations at the group's committed offsets, or as auto_offset_reset says.
+
+        An error of the look-up is reported to the readers. Partitions of a later generation are left alone.
+        """
         assert self.committed is not None
         deadline_ms = self._client.clock.monotonic_ms() + self._settings.default_api_timeout_ms
         try:
@@ -81,7 +84,7 @@ class SubscriptionPositions:
                     partition.on_commit_found(at.offset, -1 if at.leader_epoch is None else at.leader_epoch)
 
     async def find_ends(self, requested: list[RequestedPartition]) -> None:
-        """Look up the start or the end of each log, and read from there."""
+        """Look up the start or the end of each log, as the partition's state says, and read from there."""
         ask = list_offsets(self._settings.isolation_level).try_ask
         for partition, leader, found in await self.ask(ask, _targets(requested), requested):
             self._start_at(found.offset, found.leader_epoch, partition, leader)
@@ -103,11 +106,14 @@ class SubscriptionPositions:
             partition.on_validated(leader.epoch)
 
     def still_leads(self, leader: Leader, partition: AssignedPartition) -> bool:
-        """Return whether this leader is the known one, so that its answer counts."""
+        """Return whether this leader, with its epoch, is the one that the metadata shows, so that its answer counts."""
         return self._client.view.leader_of(*partition.topic_partition) == leader
 
     def on_topic_recreated(self, partition: AssignedPartition) -> None:
-        """Apply auto_offset_reset because the topic was deleted and created again; the old offsets mean nothing now."""
+        """Apply auto_offset_reset, because the topic was deleted and created again; the old offsets mean nothing now.
+
+        With "none", report OffsetOutOfRangeError to the reader.
+        """
         if self.reset(partition, "the topic was deleted and created again"):
             return
         tp, offset = partition.topic_partition, partition.position if partition.position is not None else -1
@@ -116,7 +122,11 @@ class SubscriptionPositions:
         self._failures.report(partition, error)
 
     def on_out_of_range(self, partition: AssignedPartition, answer: FetchPartitionResponse | None) -> None:
-        """Apply auto_offset_reset because the leader has no such offset."""
+        """Apply auto_offset_reset, because the leader has no such offset.
+
+        With "none", report OffsetOutOfRangeError with the valid range, once the reader has got the records fetched
+        before.
+        """
         tp, asked = partition.topic_partition, partition.fetch_offset
         first, end = -1, -1
         if answer is not None:
@@ -139,7 +149,7 @@ class SubscriptionPositions:
         self._failures.report(partition, OffsetOutOfRangeError(problem, topic_partition=tp))
 
     def reset(self, partition: AssignedPartition, why: str) -> bool:
-        """Move to where auto_offset_reset says, and return True; return False if it is "none"."""
+        """Move the partition to where auto_offset_reset says, and return True; with "none" only return False."""
         policy, tp = self.policy, partition.topic_partition
         if policy is None:
             return False
@@ -151,7 +161,10 @@ class SubscriptionPositions:
     async def ask(
         self, ask: _Asker[_A], subjects: dict[TopicPartition, int], requested: list[RequestedPartition]
     ) -> list[tuple[AssignedPartition, Leader, _A]]:
-        """Return the answers for partitions of the same generation; report errors to the readers of the others."""
+        """Return the answers for partitions of the same generation; report final errors to the readers of the others.
+
+        Partitions with a retriable error are in neither group, and are asked again. Each request has 5 s.
+        """
         try:
             outcomes = await ask(self._client, subjects, _PATIENCE_MS)
             answers, refused = outcomes.answers, outcomes.refused
