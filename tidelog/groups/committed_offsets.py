@@ -56,7 +56,7 @@ def commit_entry(tp: TopicPartition, committed: OffsetAndMetadata) -> OffsetComm
 
 
 def found_offset(entry: OffsetFetchPartition) -> OffsetAndMetadata | None:
-    """Return the committed offset of one partition of an answer; None if no offset is committed."""
+    """Return the committed offset in one partition's entry of an answer; None if no offset is committed."""
     if entry.committed_offset < 0:
         return None
     epoch = entry.committed_leader_epoch
@@ -81,13 +81,14 @@ class CommittedOffsets:
         deadline_ms: int,
         on_refusal: Callable[[ConsumerGroupMetadata, TidelogError], None],
     ) -> None:
-        """Commit the offsets. `committer` returns the consumer's identity in the group at the time of the call.
+        """Commit the offsets after all earlier commits of this consumer. Without offsets nothing is sent.
 
-        `on_refusal` is called with that identity and each error of a broker.
+        committer    returns the consumer's identity in the group at the time of the call, or raises an error
+        on_refusal   called with that identity and each error of a broker
 
-        The identity must be the same when this commit is sent, because in another generation the partitions may belong
-        to another member. Raises CommitFailedError, RebalanceInProgressError or the broker's error; after a
-        TimeoutError the outcome is unknown.
+        The identity must be the same when this commit is sent (otherwise RebalanceInProgressError), because in another
+        generation the partitions may belong to another member. Raises CommitFailedError, RebalanceInProgressError or
+        the broker's error, the first one with the others in `others`; after a TimeoutError the outcome is unknown.
         """
         entries = tuple(commit_entry(tp, committed) for tp, committed in offsets.items())
         if not entries:
@@ -108,10 +109,10 @@ class CommittedOffsets:
     async def _commit(
         self, entries: tuple[OffsetCommitPartition, ...], identity: ConsumerGroupMetadata, deadline_ms: int
     ) -> dict[OffsetCommitPartition, BrokerError | None]:
-        """Return the error of each entry, or None.
+        """Return the error of each entry, or None if its offset is committed.
 
         A consumer may read a new partition from its leader before the coordinator has heard of the partition. Such an
-        entry is sent again until the metadata shows that the partition does not exist.
+        entry is sent again until the metadata shows that the partition does not exist, or until the deadline.
         """
         client, attempt = self._client, 0
         refusals: dict[OffsetCommitPartition, BrokerError | None] = {}
@@ -161,7 +162,10 @@ class CommittedOffsets:
     async def fetch(
         self, partitions: Iterable[TopicPartition], deadline_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the committed offset of each partition, None if there is none, after all earlier commits."""
+        """Return the committed offset of each partition, None if there is none, after all earlier commits here.
+
+        Raises the coordinator's first error, and TimeoutError at the deadline.
+        """
         chosen = list(dict.fromkeys(partitions))
         if not chosen:
             return {}

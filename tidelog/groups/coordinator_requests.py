@@ -67,7 +67,10 @@ async def ask_coordinator(
 
 
 async def find_coordinator(client: ClusterClient, group_id: str, deadline_ms: int) -> int:
-    """Return the known coordinator, or find it. Raises the errors of `ask_coordinator`."""
+    """Return the broker id of the group's known coordinator, or ask any broker for it.
+
+    The request creates the offsets topic if the cluster has none yet. Raises the errors of `ask_coordinator`.
+    """
     started_ms = client.clock.monotonic_ms()
     await client.wait_for_metadata(deadline_ms)
     attempt = 0
@@ -89,7 +92,10 @@ def _no_answer(group_id: str, waited_ms: int, last: TidelogError) -> TimeoutErro
 
 
 async def _find(client: ClusterClient, group_id: str, deadline_ms: int) -> int:
-    """Return the coordinator that some broker names. Raise the broker's error if it names none."""
+    """Return the broker id of the coordinator that some broker names; refresh the metadata if that id is unknown.
+
+    Raises the broker's error if it names none.
+    """
     answer = await client.call_any(FindCoordinatorRequest((group_id,)), deadline_ms)
     assert isinstance(answer, FindCoordinatorResponse)
     found = next((each for each in answer.coordinators if each.key == group_id), None)
@@ -120,7 +126,7 @@ async def _ask(
 
 
 def _retriable_errors(answer: Response) -> Iterator[BrokerError]:
-    """Yield the errors that concern the choice of the coordinator, and not the group."""
+    """Yield the errors of the answer and its entries that concern the coordinator's choice, and not the group."""
     entries = getattr(answer, "partitions", ()) or getattr(answer, "members", ()) or getattr(answer, "groups", ())
     refusals = {getattr(each, "error_code", 0): getattr(each, "error_message", None) for each in (answer, *entries)}
     for code, message in refusals.items():

@@ -13,7 +13,11 @@ from tidelog.protocol.group_messages import DescribedGroup, DescribedMember, Lis
 
 
 class ConsumerGroupState(StrEnum):
-    """Kafka's names. DEAD: the group does not exist. UNKNOWN: this version does not know the state's name."""
+    """The state of a group, under Kafka's name.
+
+    DEAD      the group does not exist
+    UNKNOWN   this version does not know the state's name
+    """
 
     UNKNOWN = "Unknown"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -33,7 +37,7 @@ class ConsumerGroupListing:
     """One group in a list of groups.
 
     protocol_type   "consumer"; empty if the group has committed offsets and never had members
-    coordinator     the broker that listed the group
+    coordinator     the id of the broker that listed the group
     """
 
     group_id: str
@@ -51,7 +55,8 @@ class ConsumerGroupListing:
 class ConsumerGroupListings:
     """The groups of the brokers that answered, by name, and the reasons why groups may be missing.
 
-    errors       why a broker did not answer, by broker
+    valid        the groups, ordered by name
+    errors       why a broker did not answer, by broker id
     leaderless   partitions of the offsets topic without a leader, whose groups no broker lists
     """
 
@@ -60,16 +65,18 @@ class ConsumerGroupListings:
     leaderless: tuple[TopicPartition, ...] = ()
 
     def all(self) -> tuple[ConsumerGroupListing, ...]:
-        """Return the groups. Raise the first error if a broker did not answer."""
+        """Return the groups. Raise the first error, with the others in `others`, if a broker did not answer."""
         raise_first(self.errors.values())
         return self.valid
 
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """One member. `topics` and `assignment` are None if the member does not use the consumer protocol.
+    """One member of a group.
 
-    `stage` is None if the coordinator does not report it.
+    group_instance_id    None for a dynamic member
+    topics, assignment   the subscription and the partitions; None if the member does not use the consumer protocol
+    stage                None if the coordinator does not report it
     """
 
     member_id: str
@@ -85,7 +92,7 @@ class MemberDescription:
 class ConsumerGroupDescription:
     """One group: `partition_assignor` is the assignor that its members use, `coordinator` is a broker's id.
 
-    `pending_member_ids` are ids that the coordinator gave to consumers which have not joined with them yet.
+    pending_member_ids   ids that the coordinator gave to consumers which have not joined with them yet
     """
 
     group_id: str
@@ -103,13 +110,16 @@ class ConsumerGroupDescription:
 
 
 def listing_of(listed: ListedGroup, coordinator: int) -> ConsumerGroupListing:
-    """Convert one group of a broker's list."""
+    """Return the listing of one group of a broker's list."""
     state = ConsumerGroupState.parse(listed.state)
     return ConsumerGroupListing(listed.group_id, listed.protocol_type, state, coordinator)
 
 
 def describe_group(described: DescribedGroup, coordinator: int) -> ConsumerGroupDescription:
-    """Convert a coordinator's description, which must not be an error."""
+    """Return the description of a group from the coordinator's answer, which must not be an error.
+
+    Members whose subscription or assignment is unreadable have None there.
+    """
     return ConsumerGroupDescription(
         described.group_id,
         described.protocol_type,

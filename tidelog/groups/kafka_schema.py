@@ -55,7 +55,7 @@ class SchemaWriter:
             write(entry)
 
     def partitions(self, tps: Iterable[TopicPartition]) -> None:
-        """Append partitions grouped by topic, as Kafka's schemas do."""
+        """Append partitions grouped by topic, as Kafka's schemas do, in order of topic and number."""
         topics: dict[str, list[int]] = {}
         for tp in sorted(tps):
             topics.setdefault(tp.topic, []).append(tp.partition)
@@ -68,7 +68,10 @@ class SchemaWriter:
 
 
 class SchemaReader:
-    """Reads fields one after the other. Raises CorruptMessageError if the buffer ends within a field."""
+    """Reads fields one after the other.
+
+    Raises CorruptMessageError if the buffer ends within a field, a string is not UTF-8, or a required field is null.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -118,7 +121,7 @@ class SchemaReader:
         return tuple(tp for tps in self.array(read) for tp in tps)
 
     def end(self) -> None:
-        """Read the end of a structure, which only flexible versions have."""
+        """Read nothing: only flexible versions have an end of a structure."""
 
     def _string_length(self) -> int:
         return self.int16()

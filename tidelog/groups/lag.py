@@ -50,7 +50,7 @@ class PartitionLag:
 
     @property
     def standing(self) -> Standing | None:
-        """Return why the committed offset is no position in the log; None if it is within the log or at its end."""
+        """Return why the committed offset is no position in the log; None if it is one, or if the log is not known."""
         if self.committed_offset is None:
             return Standing.NOTHING_COMMITTED
         if self.log_start_offset is not None and self.committed_offset < self.log_start_offset:
@@ -61,7 +61,7 @@ class PartitionLag:
 
 
 def first_unread(committed_offset: int | None, ends: Ends) -> int | None:
-    """Return the offset of the first record that the group has not consumed; None if there is none, or if unknown."""
+    """Return the first offset in the log that the group has not consumed; None: no such offset, or no commit."""
     if committed_offset is None:
         return None
     unread = max(committed_offset, ends.start)
@@ -69,7 +69,11 @@ def first_unread(committed_offset: int | None, ends: Ends) -> int | None:
 
 
 def lag_of(committed_offset: int | None, ends: Ends, oldest: RecordTime | None, now_ms: int) -> PartitionLag:
-    """Return the lag if all values are known; `oldest` is the first record at or after `first_unread`, if any."""
+    """Return the lag in a partition whose readable offsets are known; without a committed offset the lag is None.
+
+    oldest   the first record at or after `first_unread`; None: compaction has removed all of them, so that lag_ms is 0
+    now_ms   the time on this machine's wall clock
+    """
     if committed_offset is None:
         return PartitionLag(None, ends.start, ends.end)
     unread = first_unread(committed_offset, ends)
@@ -87,9 +91,10 @@ def lag_of(committed_offset: int | None, ends: Ends, oldest: RecordTime | None, 
 async def partition_lags(
     client: ClusterClient, committed: Mapping[TopicPartition, int | None], patience_ms: int
 ) -> dict[TopicPartition, PartitionLag]:
-    """Ask the leaders for the lag of each partition. A partition without a leader or a topic has its error.
+    """Ask the leaders for the lag of each partition, given its committed offset (None: no commit).
 
-    `patience_ms` limits the wait for a leader twice: once for the offsets, and once for the timestamps.
+    A partition without a leader or a topic has its error. `patience_ms` limits the wait for a leader twice: once for
+    the offsets, and once for the timestamps.
     """
     ends, errors = await find_ends(client, committed, patience_ms)
     unread_offsets = {tp: unread for tp in ends if (unread := first_unread(committed[tp], ends[tp])) is not None}

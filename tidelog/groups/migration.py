@@ -38,7 +38,10 @@ class OffsetMigration:
 
 
 def migrate(found: ZooKeeperOffset, committed: int | None, *, force: bool) -> OffsetMigration:
-    """Decide the outcome. With `force` the offset also moves back to an earlier one."""
+    """Decide the outcome for one offset, given the coordinator's offset (None: none); send nothing.
+
+    With `force` the offset also moves back to an earlier one.
+    """
     if found.error is not None:
         return OffsetMigration(found.offset if found.offset >= 0 else None, committed, Migration.REFUSE, found.error)
     if committed is None or found.offset > committed:

@@ -52,7 +52,7 @@ class GroupKey:
 
 @frozen
 class UnknownKey:
-    """A key that a later version has written."""
+    """A key of a version that this release does not read; its record is skipped."""
 
     version: int
 
@@ -93,7 +93,11 @@ class MemberRecord:
 
 @frozen
 class GroupRecord:
-    """A generation of a group; `protocol` and `leader` are None, and `members` is empty, if the group is empty."""
+    """A generation of a group; `protocol` and `leader` are None, and `members` is empty, if the group is empty.
+
+    leader       the member id of the group's leader
+    changed_ms   the time of the record, by the coordinator's clock; −1: not known
+    """
 
     protocol_type: str
     generation: int
@@ -118,7 +122,7 @@ def partition_for(group: str, partitions: int) -> int:
 
 
 def encode_key(key: CommitKey | GroupKey) -> bytes:
-    """Encode the key of a record."""
+    """Encode the key of a record: version 1 for a commit, version 2 for a group."""
     out = SchemaWriter()
     out.int16(_COMMIT_KEY if isinstance(key, CommitKey) else _GROUP_KEY)
     out.string(key.group)
@@ -129,7 +133,10 @@ def encode_key(key: CommitKey | GroupKey) -> bytes:
 
 
 def decode_key(data: bytes) -> Key:
-    """Decode the key of a record. Raise CorruptMessageError if the bytes are no key."""
+    """Decode the key of a record; UnknownKey if it has another version than 0 to 2.
+
+    Raises CorruptMessageError if the bytes are no key.
+    """
     if data.startswith(_COMMIT_KEYS):
         return _decode_commit_key(data)
     reader = SchemaReader(data)
@@ -151,13 +158,13 @@ def _decode_commit_key(data: bytes) -> CommitKey:
 
 @lru_cache(maxsize=1 << 16)
 def _topic_and_partition(data: bytes) -> tuple[str, int]:
-    """Decode the rest of a key. Results are cached, because a million keys have few partitions."""
+    """Decode the topic and the partition of a commit's key. A million keys have few of them: results are cached."""
     reader = SchemaReader(data)
     return reader.string(), reader.int32()
 
 
 def encode_commit(commit: Commit) -> bytes:
-    """Encode the value for a `CommitKey`."""
+    """Encode the value for a `CommitKey` in version 3, which does not hold `expires_ms`."""
     out = SchemaWriter()
     out.int16(_VALUE)
     out.int64(commit.offset)
@@ -168,7 +175,7 @@ def encode_commit(commit: Commit) -> bytes:
 
 
 def decode_commit(data: bytes) -> Commit:
-    """Decode the value for a `CommitKey`. Raise CorruptMessageError if the bytes are no commit."""
+    """Decode the value for a `CommitKey`, of version 0 to 4. Raise CorruptMessageError if the bytes are no commit."""
     if data.startswith(_WRITTEN):
         return _decode_written(data)
     version, reader = _open(data)
@@ -192,7 +199,7 @@ def _decode_written(data: bytes) -> Commit:
 
 
 def encode_group(record: GroupRecord) -> bytes:
-    """Encode the value for a `GroupKey`."""
+    """Encode the value for a `GroupKey` in version 3."""
     out = SchemaWriter()
     out.int16(_VALUE)
     out.string(record.protocol_type)
@@ -216,7 +223,10 @@ def encode_group(record: GroupRecord) -> bytes:
 
 
 def decode_group(data: bytes) -> GroupRecord:
-    """Decode the value for a `GroupKey`. Raise CorruptMessageError if the bytes are no group."""
+    """Decode the value for a `GroupKey`, of version 0 to 4. Raise CorruptMessageError if the bytes are no group.
+
+    A rebalance timeout that the version does not have is the session timeout.
+    """
     version, reader = _open(data)
 
     def read() -> MemberRecord:

@@ -29,21 +29,27 @@ class ToCurrent:
 
 @dataclass(frozen=True, slots=True)
 class ToOffset:
-    """Reset to this offset in each partition."""
+    """Reset to this offset in each partition, or to the nearest end of the log if the offset lies outside."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftBy:
-    """Move forward by this number of records, or back if it is negative."""
+    """Move the committed offset forward by this number of offsets, or back if it is negative, but within the log.
+
+    A partition without a committed offset has an error.
+    """
 
     records: int
 
 
 @dataclass(frozen=True, slots=True)
 class ToTime:
-    """Reset to the first record with this time (milliseconds, or an aware datetime) or a later one."""
+    """Reset to the first record with this time (milliseconds, or an aware datetime) or a later one.
+
+    Without such a record, reset to the end of the log.
+    """
 
     time: Timestamp
 
@@ -72,10 +78,12 @@ class Adjustment(StrEnum):
 class OffsetReset:
     """The reset of one partition.
 
-    old_offset, new_offset    the committed offsets before and after; None if there is none, or if `error` hides it
-    old_time, new_time        the timestamps (ms) of the first record at or after each; None if there is no record
-    adjustment                why the new offset differs from the target
-    error                     why this partition cannot be reset, or was not reset
+    old_offset           the committed offset before; None: there is none
+    new_offset           the offset to commit, or committed; None if `error` prevents it
+    old_time, new_time   the timestamps (ms) of the first record at or after each; None if there is no record, or it was
+                         not found in time
+    adjustment           why the new offset differs from the target; None: it does not
+    error                why this partition cannot be reset, or was not reset
     """
 
     old_offset: int | None
@@ -89,9 +97,10 @@ class OffsetReset:
 def resolve(
     tp: TopicPartition, target: ResetTarget, old: int | None, ends: Ends, found: StartingPoint | None
 ) -> tuple[int, Adjustment | None]:
-    """Return the new offset within the log, and why it differs from the target.
+    """Return the new offset within the log, and why it differs from the target (None: it does not).
 
-    `found` is the look-up result for ToTime. Raises InvalidRequestError for ShiftBy without a committed offset.
+    `found` is the look-up result for ToTime, else None. Raises InvalidRequestError for ShiftBy without a committed
+    offset.
     """
     match target:
         case ToEarliest():

@@ -38,7 +38,8 @@ class ZooKeeperOffset:
     """A group's committed offset of one partition.
 
     offset   −1 if it cannot be read
-    error    UnknownTopicOrPartitionError if the cluster does not have the partition any more; None if it has
+    error    UnknownTopicOrPartitionError if the cluster does not have the partition any more, UnknownServerError if the
+             value cannot be used; None: the offset is valid
     """
 
     offset: int
@@ -46,7 +47,7 @@ class ZooKeeperOffset:
 
 
 async def list_groups(client: ClusterClient, deadline_ms: int) -> list[str]:
-    """Return the groups that have offsets in ZooKeeper."""
+    """Return the names of the groups that have offsets in ZooKeeper, in alphabetical order."""
     answer = await client.call_any(ListGroupsRequest(in_zookeeper=True), deadline_ms)
     assert isinstance(answer, ListGroupsResponse)
     return sorted(group.group_id for group in answer.groups)
@@ -55,7 +56,10 @@ async def list_groups(client: ClusterClient, deadline_ms: int) -> list[str]:
 async def group_offsets(
     client: ClusterClient, group_id: str, deadline_ms: int
 ) -> dict[TopicPartition, ZooKeeperOffset]:
-    """Return all offsets of the group. Raise InvalidGroupIdError if ZooKeeper cannot have such a group."""
+    """Return all offsets of the group by partition; empty if there are none.
+
+    Raises InvalidGroupIdError if ZooKeeper cannot have such a group.
+    """
     group_in_path_or_raise(group_id)
     answer = await _final_answer(client, OffsetFetchRequest(group_id, None, in_zookeeper=True), deadline_ms)
     assert isinstance(answer, OffsetFetchResponse)
@@ -70,7 +74,11 @@ async def group_offsets(
 async def commit_offsets(
     client: ClusterClient, group_id: str, offsets: Mapping[TopicPartition, int], deadline_ms: int
 ) -> None:
-    """Commit the offsets. Raise the first error, with the errors of the other partitions in `others`."""
+    """Commit the offsets of the group to ZooKeeper.
+
+    Raises the error of the first partition that failed, with the errors of the other partitions in `others`, and
+    InvalidGroupIdError if ZooKeeper cannot have such a group.
+    """
     group_in_path_or_raise(group_id)
     partitions = tuple(OffsetCommitPartition(*tp, offset) for tp, offset in offsets.items())
     answer = await _final_answer(client, OffsetCommitRequest(group_id, partitions, in_zookeeper=True), deadline_ms)
@@ -91,7 +99,10 @@ def _refusal(tp: TopicPartition, code: int) -> BrokerError | None:
 
 
 async def _final_answer(client: ClusterClient, request: Request, deadline_ms: int) -> Response:
-    """Return an answer whose entries have no retriable error. Raise TimeoutError at the deadline."""
+    """Return any broker's answer, once none of its entries has a retriable error.
+
+    Raises TimeoutError at the deadline.
+    """
     attempt = 0
     last: BrokerError | None = None
     while True:

@@ -22,7 +22,7 @@ from tidelog.model import TopicPartition
 
 @frozen
 class Candidate:
-    """A member of the group, as the group's leader sees it."""
+    """A member of the group, as the group's leader sees it; `instance_id` is None for a dynamic member."""
 
     member_id: str
     instance_id: str | None
@@ -35,7 +35,10 @@ Assignor = Callable[[Sequence[Candidate], Mapping[str, int]], Assignments]
 
 
 def assign_ranges(members: Sequence[Candidate], topics: Mapping[str, int]) -> Assignments:
-    """Assign to each subscriber a run of each topic's partitions. The first subscribers get one more if needed."""
+    """Assign to each subscriber a run of each topic's partitions. The first subscribers get one more if needed.
+
+    Static members come first, by instance id, then the others by member id.
+    """
     given: Assignments = {member.member_id: [] for member in members}
     for topic, subscribers in _subscribers(members, topics).items():
         least, more = divmod(topics[topic], len(subscribers))
@@ -48,7 +51,10 @@ def assign_ranges(members: Sequence[Candidate], topics: Mapping[str, int]) -> As
 
 
 def assign_round_robin(members: Sequence[Candidate], topics: Mapping[str, int]) -> Assignments:
-    """Assign each partition to the next member that subscribes to its topic."""
+    """Assign each partition to the next member that subscribes to its topic, topic by topic in order.
+
+    Members take turns in the order of `assign_ranges`.
+    """
     given: Assignments = {member.member_id: [] for member in members}
     circle = cycle(sorted(members, key=_order))
     for topic in _subscribers(members, topics):
@@ -69,7 +75,10 @@ def assign_sticky(members: Sequence[Candidate], topics: Mapping[str, int]) -> As
 
 
 def assign_cooperatively(members: Sequence[Candidate], topics: Mapping[str, int]) -> Assignments:
-    """Assign as `assign_sticky` does, but assign no partition that another member owns. The next generation gets it."""
+    """Assign as `assign_sticky` does, but leave out each partition that another member still owns.
+
+    The next generation assigns these partitions.
+    """
     held = {member.member_id: _held(member) for member in members}
     holders: dict[TopicPartition, set[str]] = defaultdict(set)
     for member_id, data in held.items():
@@ -119,5 +128,8 @@ def _subscribers(members: Collection[Candidate], topics: Mapping[str, int]) -> d
 
 
 def _order(member: Candidate) -> tuple[bool, str]:
-    """Sort static members first, by their instance ids, so that a restart does not change the assignment."""
+    """Return the sort key of a member: static members first, by instance id, then the others by member id.
+
+    So a restart of a static member does not change the assignment.
+    """
     return member.instance_id is None, member.instance_id or member.member_id

@@ -25,8 +25,9 @@ _ASSIGNMENT = 0
 class Subscription:
     """The subscription that a member sends when it joins.
 
-    owned        the partitions that it still owns from `generation`, so that few are taken from it (−1: none)
-    user_data    bytes that its assignor wants to get back in the next generation
+    owned        the partitions that the member still owns from `generation`, so that few are taken from it
+    generation   −1: none, or not reported
+    user_data    bytes that the member's assignor wants to get back in the next generation
     """
 
     topics: tuple[str, ...]
@@ -60,7 +61,7 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """Encode the partitions that one member is to consume."""
+    """Encode the partitions that one member is to consume, in version 0 without user data."""
     out = SchemaWriter()
     out.int16(_ASSIGNMENT)
     out.partitions(partitions)

@@ -27,12 +27,15 @@ def candidates(members: Iterable[JoinGroupMember]) -> list[Candidate]:
 
 
 def topics_of(members: Iterable[Candidate]) -> set[str]:
-    """Return all topics that members subscribe to."""
+    """Return all topics to which at least one member subscribes."""
     return {topic for member in members for topic in member.subscription.topics}
 
 
 def assign(assignor: str, members: list[Candidate], counts: Mapping[str, int]) -> tuple[SyncGroupAssignment, ...]:
-    """Return each member's assignment. `counts` has the number of partitions of each topic, 0 if it does not exist."""
+    """Return each member's encoded assignment, computed by the assignor of this name.
+
+    counts   the number of partitions of each topic, 0 if the topic does not exist
+    """
     existing = {topic: count for topic, count in counts.items() if count}
     given = ASSIGNORS[assignor](members, existing)
     return tuple(SyncGroupAssignment(member_id, encode_assignment(tps)) for member_id, tps in given.items())

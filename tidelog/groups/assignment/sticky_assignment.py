@@ -24,10 +24,10 @@ _Held = dict[str, dict[str, list[TopicPartition]]]
 
 
 class Balance:
-    """An even assignment of the partitions.
+    """An even assignment of the partitions, computed at construction.
 
-    `subscribers` has the members that subscribe to each topic, and `owners` the previous owner of each partition. An
-    owner that does not subscribe to the topic any more has lost the partition.
+    subscribers   the members that subscribe to each topic
+    owners        the previous owner of each partition, which counts only if it still subscribes to the topic
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Balance:
 
     @property
     def given(self) -> dict[str, list[TopicPartition]]:
-        """The partitions of each member, in order."""
+        """The partitions of each member, in order; an empty list for a member without any."""
         return {
             member: sorted(tp for held in (self._kept, self._fresh) for tps in held[member].values() for tp in tps)
             for member in self._loads
@@ -161,9 +161,9 @@ def _links(end: str, came: Mapping[str, _Link | None]) -> list[_Link]:
 
 
 def latest_owners(claims: Iterable[tuple[TopicPartition, int, str]]) -> dict[TopicPartition, str]:
-    """Return the latest owner of each partition, from claims of partition, generation and member.
+    """Return the member that claims each partition in the latest generation, from (partition, generation, member).
 
-    If two members claim a partition in the same generation, neither is its owner (KAFKA-12984).
+    If two members claim a partition in that generation, it has no owner (KAFKA-12984).
     """
     latest: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
     for tp, generation, member in claims:

@@ -17,7 +17,7 @@ class MemberData:
 
 
 def encode_member_data(data: MemberData) -> bytes:
-    """Encode as Kafka's StickyAssignor does, in version 1."""
+    """Encode the partitions and the generation as Kafka's StickyAssignor does, in version 1."""
     out = SchemaWriter()
     out.partitions(data.partitions)
     out.int32(data.generation)

@@ -99,7 +99,10 @@ class GroupConsumer:
     # --- subscription ----------------------------------------------------------------------------------
 
     def subscribe(self, subscription: Subscription, listener: ConsumerRebalanceListener) -> None:
-        """Subscribe from the next poll on. Raise IllegalStateError if that contradicts the earlier calls."""
+        """Subscribe from the next poll on, in place of an earlier subscription, and use this listener.
+
+        Raises IllegalStateError if the user has assigned partitions, or if topics and a pattern are mixed.
+        """
         before = self._watch.subscription
         if before is None and self._fetcher.partitions:
             raise IllegalStateError(ASSIGNED)
@@ -112,7 +115,10 @@ class GroupConsumer:
         self._rebalancing.start()
 
     def before_manual_assignment(self, partitions: Collection[TopicPartition]) -> None:
-        """Auto-commit before the user assigns other partitions. Raise IllegalStateError for a subscriber."""
+        """Begin to auto-commit the positions of these partitions, which the user's next assignment drops.
+
+        Raises IllegalStateError if the consumer is subscribed.
+        """
         if self.is_subscribed:
             raise IllegalStateError(SUBSCRIBED)
         if partitions and self._settings.enable_auto_commit:
@@ -125,12 +131,12 @@ class GroupConsumer:
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that the consumer is subscribed to now."""
+        """The topics that the consumer is subscribed to now; of a pattern those that match it; empty: none."""
         subscription = self._watch.subscription
         return frozenset() if subscription is None or subscription.topics is None else subscription.topics
 
     def _needed_topics(self) -> Iterable[str]:
-        """Return the topics whose metadata must be current: subscribed topics, and the offsets topic."""
+        """Return the topics whose metadata must be current: subscribed topics, the leader's, and the offsets topic."""
         return {OFFSETS_TOPIC, *self._watch.topics, *self._member.group_topics}
 
     @property
@@ -153,18 +159,24 @@ class GroupConsumer:
     # --- offsets -----------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, deadline_ms: int) -> None:
-        """Commit these offsets, or the positions of all assigned partitions if None."""
+        """Commit these offsets, or the positions of all assigned partitions if None.
+
+        Raises the errors of `CommittedOffsets.commit`, and those of `_committer`.
+        """
         read = self._consumed(self._fetcher.partitions) if offsets is None else offsets
         await self._offsets.commit(read, self._committer, deadline_ms, self._commit_refused)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], deadline_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the group's committed offsets."""
+        """Return the group's committed offset of each partition, None if there is none, after all earlier commits."""
         return await self._offsets.fetch(partitions, deadline_ms)
 
     def _consumed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the positions: after the last record that the user got, or where the user has sought to."""
+        """Return the positions: after the last record that the user got, or where the user has sought to.
+
+        Partitions without a position, and those of a topic that was created again, are left out.
+        """
         read = {}
         for tp in partitions:
             assigned = self._fetcher.partitions.get(tp)
@@ -203,7 +215,10 @@ class GroupConsumer:
     # --- a poll ------------------------------------------------------------------------------------------
 
     def begin_poll(self) -> None:
-        """Enter `poll`: the records returned before count as consumed, and are committed in the background if due."""
+        """Enter `poll`: the records returned before count as consumed, and are committed in the background if due.
+
+        Raises IllegalStateError if the listener polls.
+        """
         if self._in_listener:
             raise IllegalStateError(
                 "a rebalance listener must not poll: the poll that called it continues when the listener returns"
@@ -220,7 +235,7 @@ class GroupConsumer:
         await self._poll_task.run_callbacks()
 
     def end_poll(self) -> None:
-        """Leave `poll`."""
+        """Leave `poll`: from now on `max_poll_interval_ms` limits the time until the next poll."""
         self._poll_task.leave_poll()
 
     def _start_auto_commit(self, read: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -326,7 +341,7 @@ class GroupConsumer:
             self._drop(leaving)
 
     async def _drop_lost(self) -> None:
-        """Drop all partitions after the group has removed this consumer."""
+        """Call `on_partitions_lost`, and drop all partitions, after the membership has been lost."""
         membership, lost = self._membership, set(self._fetcher.partitions)
         membership.lost = False
         try:
@@ -370,7 +385,11 @@ class GroupConsumer:
     # --- the end -----------------------------------------------------------------------------------------
 
     async def leave(self, deadline_ms: int, *, autocommit: bool = True) -> None:
-        """Auto-commit, call the listener, and leave the group. Raises the listener's error after all steps."""
+        """Auto-commit (unless `autocommit` is False), call the listener, drop all partitions, and leave the group.
+
+        A static member stays in the group. The listener's error is raised after all steps; errors of commits are only
+        logged.
+        """
         try:
             await self._stop_rebalancing()
             if self._membership.lost:
@@ -383,7 +402,10 @@ class GroupConsumer:
             await self._end(deadline_ms)
 
     async def abandon(self) -> None:
-        """Leave the group of a consumer that its user dropped, without a commit and without calling the listener."""
+        """Leave the group of a consumer that its user dropped, within a second.
+
+        Nothing is committed, and the listener is not called.
+        """
         try:
             await self._stop_rebalancing()
         finally:
@@ -396,7 +418,10 @@ class GroupConsumer:
         await self._member.leave(deadline_ms)
 
     async def _stop_rebalancing(self) -> None:
-        """Stop the rebalance in progress, and start no other. The effect is the same if this call is cancelled."""
+        """Cancel the rebalance in progress, start no other, and wait for the end of its task.
+
+        The effect is the same if this call is cancelled.
+        """
         rebalancing = self._rebalancing.cancel()
         self._unsubscribe_from_view()
         await self._watch.stop()

@@ -62,9 +62,10 @@ class HeartbeatMember:
     # --- joining -------------------------------------------------------------------------------------
 
     async def join(self, topics: Collection[str], had: MemberData) -> tuple[TopicPartition, ...] | None:
-        """Join and return the assigned partitions; None if the membership is lost. Raise errors that are final.
+        """Join the group and, as the leader, assign; return the assigned partitions, and start the heartbeats.
 
-        Raises TimeoutError if no coordinator is found. The coordinator itself limits the wait for other members.
+        None if the membership is lost. Raises errors that are final, and TimeoutError if no coordinator is found. The
+        coordinator itself limits the wait for other members.
         """
         membership = self.membership
         while True:
@@ -82,7 +83,10 @@ class HeartbeatMember:
                 return None
 
     async def _ask(self, request: JoinGroupRequest | SyncGroupRequest) -> Response:
-        """Send a request. Finding the coordinator has the usual timeout; the answer may take a whole rebalance."""
+        """Send a request to the coordinator, and return the answer.
+
+        Finding the coordinator has the usual timeout; the answer may take a whole rebalance.
+        """
         now_ms, patience_ms = self._client.clock.monotonic_ms(), self._settings.default_api_timeout_ms
         await find_coordinator(self._client, self._group_id, now_ms + patience_ms)
         round_ms = self.membership.settings.rebalance_timeout_ms + _ROUND_GRACE_MS
@@ -139,14 +143,14 @@ class HeartbeatMember:
                 self._on_change()
 
     def _pause_ms(self) -> int:
-        """Return the time until the next heartbeat, or until the poll becomes overdue if that is earlier."""
+        """Return the time (ms) until the next heartbeat, or until the poll becomes overdue if that is earlier."""
         interval_ms = self._settings.heartbeat_interval_ms
         if self.membership.state is not MemberState.STABLE:
             return interval_ms
         return max(1, min(interval_ms, 1 - self._overdue_ms()))
 
     def _patience_ms(self) -> int:
-        """Return how long to wait for an answer: at most until the poll becomes overdue."""
+        """Return how long (ms) to wait for an answer: the session timeout, but only until the poll becomes overdue."""
         return max(1, min(self._settings.session_timeout_ms, 1 - self._overdue_ms()))
 
     async def _heartbeat(self) -> None:
@@ -163,7 +167,10 @@ class HeartbeatMember:
     # --- leaving -------------------------------------------------------------------------------------
 
     async def leave(self, deadline_ms: int) -> None:
-        """Leave the group, so that the other members need not wait for the session timeout. Static members stay."""
+        """End the membership, and send LeaveGroup, so that the other members need not wait for the session timeout.
+
+        A static member sends nothing, and stays a member for the coordinator. A failure of the request is only logged.
+        """
         request = self.membership.leave_request()
         self.membership.left()
         if request is not None:
@@ -190,7 +197,10 @@ class HeartbeatMember:
             _log.warning("the LeaveGroup request failed: %s", error)
 
     async def stop(self) -> None:
-        """Stop the heartbeats."""
+        """Cancel the heartbeats, and the LeaveGroup requests that are being sent, and wait until both have ended.
+
+        This member does not leave the group.
+        """
         tasks = [*self._leaving, *self._beating.cancel()]
         for task in tasks:
             task.cancel()

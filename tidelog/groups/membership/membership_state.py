@@ -65,7 +65,11 @@ class MemberState(Enum):
 
 @frozen
 class MemberSettings:
-    """The settings that a member sends to the coordinator; `assignors` are in the order of preference."""
+    """The settings that a member sends to the coordinator; `assignors` are in the order of preference.
+
+    instance_id            None for a dynamic member
+    rebalance_timeout_ms   how long the coordinator waits for this member in a rebalance: `max_poll_interval_ms`
+    """
 
     group_id: str
     instance_id: str | None
@@ -75,18 +79,21 @@ class MemberSettings:
 
     @property
     def cooperative(self) -> bool:
-        """Whether the member keeps its partitions while it joins again, which every assignor must support."""
+        """Whether the member keeps its partitions while it joins again: its only assignor is cooperative-sticky."""
         return set(self.assignors) == {COOPERATIVE}
 
 
 class MembershipState:
     """The membership of one consumer; the module's docstring has its states.
 
+    member_id    the id that the coordinator assigned; empty: none
     generation   the current generation; −1 outside of any
+    protocol     the assignor that the coordinator has chosen; empty before the first generation
     leads        this member is the group's leader, and assigns the partitions
     rejoins      this member must join again
-    lost         the coordinator has removed this member, and its partitions are not dropped yet
-    fenced       another consumer has taken the instance id, so that this one must not join again by itself
+    lost         this membership has ended, and the consumer's partitions are not dropped yet
+    fenced       another consumer has taken the instance id, so that this one must not join again by itself; None: not
+                 so
     """
 
     def __init__(self, settings: MemberSettings) -> None:
@@ -109,7 +116,10 @@ class MembershipState:
     # --- joining -------------------------------------------------------------------------------------
 
     def join_request(self, topics: Iterable[str], had: MemberData) -> JoinGroupRequest:
-        """Return the request to join. `had` is the last assignment, which a cooperative member still owns."""
+        """Enter JOINING, and return the request to join with these topics.
+
+        had   the last assignment, which a cooperative member still owns
+        """
         self.state, self.rejoins = MemberState.JOINING, False
         settings, subscribed = self.settings, tuple(sorted(topics))
         owned = had.partitions if settings.cooperative else ()
@@ -129,8 +139,9 @@ class MembershipState:
         )
 
     def joined(self, answer: JoinGroupResponse) -> bool:
-        """Return whether the member is in a generation now; else it may join again, unless it is `lost`.
+        """Handle the answer to a join; return whether the member is in a generation now (SYNCING).
 
+        Otherwise the member may join again, with a member id that the answer may bring, unless the member is `lost`.
         Raises errors that are final.
         """
         error = error_for(answer.error_code)
@@ -158,7 +169,10 @@ class MembershipState:
         )
 
     def synced(self, answer: SyncGroupResponse) -> tuple[TopicPartition, ...] | None:
-        """Return the assigned partitions. None if the member must join again, or is `lost`."""
+        """Handle the answer to a sync, and return the assigned partitions (STABLE).
+
+        None if the member must join again, or is `lost`. Raises errors that are final.
+        """
         if error := error_for(answer.error_code):
             self._on_error(error)
             return None
@@ -172,13 +186,19 @@ class MembershipState:
         return HeartbeatRequest(self.settings.group_id, self.generation, self.member_id, self.settings.instance_id)
 
     def on_heartbeat(self, request: HeartbeatRequest, answer: HeartbeatResponse) -> None:
-        """Handle the answer to a heartbeat. An answer to a heartbeat of an older generation is ignored."""
+        """Handle the answer to a heartbeat: an error may set `rejoins` or `lost`; errors that are final are raised.
+
+        An answer to a heartbeat of an older generation is ignored.
+        """
         current = (self.generation, self.member_id) == (request.generation_id, request.member_id)
         if current and self.state is MemberState.STABLE and (error := error_for(answer.error_code)):
             self._on_error(error)
 
     def commit_refused(self, committer: ConsumerGroupMetadata, error: TidelogError) -> None:
-        """Handle the error of a commit, which says as much about the membership as a heartbeat's error."""
+        """Handle the error of a commit, which says as much about the membership as a heartbeat's error.
+
+        Errors of other kinds, and those of a commit under another identity, are ignored. Raises FencedInstanceIdError.
+        """
         if committer == self.identity and self.state is MemberState.STABLE and isinstance(error, _OF_MEMBERSHIP):
             self._on_error(error)
 
@@ -189,7 +209,7 @@ class MembershipState:
         return LeaveGroupRequest(self.settings.group_id, (LeavingMember(self.member_id),))
 
     def left(self) -> None:
-        """End the membership."""
+        """End the membership: the member is `lost`, and forgets its generation and its member id. Nothing is sent."""
         self._end(forget=True)
 
     def _on_error(self, error: TidelogError) -> None:
@@ -211,7 +231,7 @@ class MembershipState:
             raise type(error)(f"group {self.settings.group_id!r}: {error}{self._hint(error)}")
 
     def _hint(self, error: TidelogError) -> str:
-        """Return the setting of this consumer that the coordinator refused."""
+        """Return a text with the setting of this consumer that the coordinator refused; empty for other errors."""
         if isinstance(error, InvalidSessionTimeoutError):
             bounds = "its group_min_session_timeout_ms and group_max_session_timeout_ms"
             return f" session_timeout_ms is {self.settings.session_timeout_ms} here; see {bounds}"

@@ -16,7 +16,10 @@ Callback = Callable[[], Awaitable[None]]
 
 
 class PollTask:
-    """Knows whether the user is in `poll`, and hands callbacks to it. `wake` wakes a `poll` that waits for records."""
+    """Knows whether the user is in `poll`, and hands callbacks to it.
+
+    wake   wakes a `poll` that waits for records
+    """
 
     def __init__(self, clock: Clock, max_poll_interval_ms: int, wake: Callable[[], object]) -> None:
         self._clock = clock
@@ -28,7 +31,7 @@ class PollTask:
 
     @property
     def overdue_ms(self) -> int:
-        """How long the next poll is overdue; at most 0 if it is not."""
+        """How long the next poll is overdue (`max_poll_interval_ms`); at most 0 if it is not, or during a poll."""
         away_ms = 0 if self._in_poll else self._clock.monotonic_ms() - self._left_ms
         return away_ms - self._max_poll_interval_ms
 
@@ -37,7 +40,7 @@ class PollTask:
         self._in_poll = True
 
     def leave_poll(self) -> None:
-        """Note that the user has left `poll`, or that a listener of the user runs."""
+        """Note that the user has left `poll`, or that a listener runs: the time until the next poll counts from now."""
         self._in_poll, self._left_ms = False, self._clock.monotonic_ms()
 
     async def run_in_poll(self, callback: Callback) -> None:
@@ -48,7 +51,10 @@ class PollTask:
         await done
 
     async def run_callbacks(self) -> None:
-        """Run the waiting callbacks, in the task that polls."""
+        """Run the waiting callbacks in order, in the task that polls.
+
+        The error of a callback is raised here, and the later callbacks wait for the next call.
+        """
         while self._callbacks:
             callback, done = self._callbacks.popleft()
             if done.cancelled():

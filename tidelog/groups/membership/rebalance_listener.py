@@ -14,7 +14,10 @@ Caller = Callable[[Callable[[], object]], Awaitable[None]]
 
 
 class RebalanceListener(Protocol):
-    """The methods that a listener must have; `on_partitions_lost` is optional."""
+    """The methods that a listener must have.
+
+    Without `on_partitions_lost`, `on_partitions_revoked` is called in its place.
+    """
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> object: ...
 
@@ -33,10 +36,16 @@ class ConsumerRebalanceListener:
         """Handle revoked partitions. Until this method returns, the consumer owns them, and may commit."""
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> object:
-        """Handle added partitions, which start at committed offsets. Called after each rebalance, also with none."""
+        """Handle added partitions, which start at committed offsets.
+
+        A group calls this method after each rebalance, even without added partitions.
+        """
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> object:
-        """Handle partitions that may belong to other members already, so that commits for them would be refused."""
+        """Handle partitions that may belong to other members already, so that commits for them would be refused.
+
+        By default `on_partitions_revoked` is called.
+        """
         return self.on_partitions_revoked(lost)
 
 
@@ -65,7 +74,7 @@ class HeldListener(ConsumerRebalanceListener):
 
 
 async def call_here(method: Callable[[], object]) -> None:
-    """Call a listener's method in the task that polls."""
+    """Call a listener's method in the task that polls, and await its result if it is awaitable."""
     result = method()
     if inspect.isawaitable(result):
         await result

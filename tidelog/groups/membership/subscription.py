@@ -14,10 +14,18 @@ ASSIGNED = "this consumer was assigned partitions by hand: unsubscribe before yo
 
 
 class Subscription:
-    """A subscription. The `topics` of a pattern change with the cluster's topics, and None before the first match."""
+    """A subscription, by topic names or by a pattern.
+
+    pattern   None for topic names
+    topics    the subscribed topics; those of a pattern change with the cluster's topics, and are None before the first
+              match
+    """
 
     def __init__(self, topics: Iterable[str] = (), pattern: str | re.Pattern[str] | None = None) -> None:
-        """Raise ValueError or InvalidTopicError if the consumer cannot subscribe to the topics."""
+        """Check the arguments: either topics or a pattern must be given, and not both.
+
+        Raises ValueError, TypeError or InvalidTopicError.
+        """
         if isinstance(topics, str):
             raise ArgumentValueError(f"topics must be a list of names, as [{topics!r}], and not one name")
         names = frozenset(arguments.topics("topics", topics))
@@ -27,14 +35,17 @@ class Subscription:
         self.topics: frozenset[str] | None = names or None
 
     def require_same_kind_as(self, before: Subscription | None) -> None:
-        """Raise IllegalStateError if one of the two is by topics and the other by pattern."""
+        """Raise IllegalStateError if one of the two subscriptions is by topics and the other by pattern.
+
+        Without an earlier subscription (None) nothing is raised.
+        """
         if before is not None and (before.pattern is None) != (self.pattern is None):
             raise IllegalStateError(
                 "topics and a pattern exclude each other: unsubscribe before you change from one to the other"
             )
 
     def update_matches(self, names: Iterable[str]) -> bool:
-        """Match the pattern against the names of all topics. Return whether the subscribed topics have changed."""
+        """Set `topics` to the names that the pattern matches from their beginning; return whether they have changed."""
         assert self.pattern is not None
         before, self.topics = self.topics, frozenset(name for name in names if self.pattern.match(name))
         return before != self.topics

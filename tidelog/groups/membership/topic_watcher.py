@@ -18,10 +18,11 @@ MISSING_TOPICS_MS = 3_000
 
 
 class TopicWatcher:
-    """Watches the topics of one subscription at a time.
+    """Watches the topics of one subscription: matches a pattern, and refreshes the metadata of missing topics.
 
-    on_change   called when a pattern matches other topics than before
-    on_error    called with each error because of which the topics could not be listed
+    subscription   None before `begin`
+    on_change      called when a pattern matches other topics than before
+    on_error       called with each error because of which the topics could not be listed
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class TopicWatcher:
         self._warned: set[str] = set()
 
     def begin(self, subscription: Subscription) -> None:
-        """Watch this subscription instead of the previous one."""
+        """Watch this subscription instead of the previous one, and look at its topics now. Needs the running loop."""
         self.subscription = subscription
         self._client.track(*subscription.topics or ())
         self._changed.set()
@@ -48,18 +49,21 @@ class TopicWatcher:
 
     @property
     def topics(self) -> frozenset[str]:
-        """All topics that are watched."""
+        """All topics that are watched: those of the subscription, and those of `watch_also`."""
         subscribed = self.subscription.topics if self.subscription is not None else None
         return self._group_topics.union(subscribed or ())
 
     def watch_also(self, topics: Iterable[str]) -> None:
-        """Watch the topics of other members too, because the group's leader must notice when they are created."""
+        """Watch these topics of other members instead of the previous ones, besides the subscription.
+
+        The group's leader must notice when such topics are created.
+        """
         self._group_topics = frozenset(topics)
         if any(map(self._is_missing, self._group_topics)):
             self._changed.set()
 
     async def stop(self) -> None:
-        """Stop watching, because the subscription has ended."""
+        """Stop watching, because the subscription has ended, and wait for the end of the task."""
         await self._watching.stop()
 
     async def _run(self) -> None:
