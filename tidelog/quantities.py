@@ -3,8 +3,8 @@
 Every command uses these functions, so that the same quantity looks the same everywhere. `--json` prints raw numbers
 instead, with the unit in the field's name. `tidelog.timestamps.format_time` prints points in time.
 
-A size, a duration and a rate have up to three significant digits (a larger whole number has all its digits), groups of
-thousands and one unit: 9.77 KiB, 36 h, 31,250 records/s. The text of a larger quantity never means less than that of a
+A size, a duration and a rate have one unit, and up to three significant digits: 9.77 KiB, 36 h. A number from 1,000 on
+has all digits, in groups of thousands: 31,250 records/s. The text of a larger quantity never means less than that of a
 smaller one.
 """
 

@@ -1,6 +1,6 @@
 """Share one connection per broker and the cluster's metadata among the parts of one client.
 
-This module does not retry requests, because only the caller knows whether a request may be repeated; `call_any` is the
+Requests are not retried here, because only the caller knows whether a request may be repeated; `call_any` is the
 exception. Two guarantees hold. A broker that is down or hangs never prevents a metadata refresh from asking the other
 brokers. If the bootstrap addresses no longer answer, refreshes use the brokers that earlier answers named.
 """
@@ -152,9 +152,9 @@ class ClusterClient:
     async def peer(self, broker_id: int, timeout_ms: int) -> Peer:
         """Return the live connection to a broker; open one if there is none. Concurrent calls share one attempt.
 
-        Nothing was sent to the broker if an error is raised: DisconnectedError if the broker is not in the metadata or
-        does not listen, BrokerNotAvailableError if another broker has its address, TimeoutError, or ClosedError. After
-        a TimeoutError the attempt goes on.
+        Raises DisconnectedError if the broker is not in the metadata or does not listen. Raises BrokerNotAvailableError
+        if another broker has its address, TimeoutError (the attempt goes on), and ClosedError. After an error nothing
+        was sent.
         """
         if live := self.live_peer(broker_id):
             return live

@@ -36,7 +36,7 @@ class ClientOptions(TypedDict, total=False):
 
 
 class ProducerOptions(ClientOptions, total=False):
-    """The further settings of a producer."""
+    """The further settings that a user may give for a producer; `ProducerSettings` has the defaults."""
 
     acks: Literal["all", -1, 0, 1, "0", "1", "-1"]
     enable_idempotence: bool
@@ -52,7 +52,7 @@ class ProducerOptions(ClientOptions, total=False):
 
 
 class ConsumerOptions(ClientOptions, total=False):
-    """The further settings of a consumer."""
+    """The further settings that a user may give for a consumer; `ConsumerSettings` has the defaults."""
 
     auto_offset_reset: ResetSetting
     fetch_min_bytes: int
@@ -77,7 +77,7 @@ class ConsumerOptions(ClientOptions, total=False):
 
 
 class AdminOptions(ClientOptions, total=False):
-    """The further settings of an admin."""
+    """The further settings that a user may give for an admin."""
 
     default_api_timeout_ms: int
 

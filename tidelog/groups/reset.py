@@ -14,17 +14,20 @@ from tidelog.timestamps import Timestamp
 
 @dataclass(frozen=True, slots=True)
 class ToEarliest:
-    """Reset to the first record in the log."""
+    """Reset to the log start offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToLatest:
-    """Reset to the end of the log."""
+    """Reset to the end of the log: the high watermark."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToCurrent:
-    """Keep the committed offset, or move it to the nearest end of the log if it lies outside."""
+    """Keep the committed offset, or move it to the nearest end of the log if it lies outside.
+
+    A partition without a committed offset is set to the end of the log.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class BlockingClient(Generic[C]):
         return self._io.run(coroutine, patience_ms / 1000, on_lost)
 
     def _now(self, function: Callable[[], T]) -> T:
-        """Run a function that does not wait on the core's loop, and return its result."""
+        """Run a function that does not wait on the core's loop, and return its result, within the default timeout."""
 
         async def call() -> T:
             return function()

@@ -48,7 +48,7 @@ class PartitionFacts:
     def leader(self) -> tuple[int, ReplicaReport] | None:
         """The broker that reports to lead, with its report; None if there is none.
 
-        Of several brokers the one with the latest leader epoch counts.
+        If several report to lead, the one with the latest leader epoch counts.
         """
         leading = [
             (report.replica.leader_epoch, broker_id, report.replica)

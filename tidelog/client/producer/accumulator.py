@@ -341,7 +341,7 @@ class Accumulator:
         self._leave(queue, error).run_callbacks()
 
     def fail_waiting(self, queue: PartitionQueue, error: TidelogError) -> None:
-        """Fail all batches of a partition that has nothing in flight."""
+        """Fail and remove all batches of a partition that has nothing in flight, and run the callbacks."""
         while queue.batches:
             self.fail(queue, error)
 
@@ -372,7 +372,10 @@ class Accumulator:
             self._leave(queue, None).run_callbacks()
 
     def retry(self, queue: PartitionQueue, error: TidelogError, at_ms: int, *, outcome_unknown: bool) -> None:
-        """Keep the batch that was in flight first, to be sent again at `at_ms`."""
+        """Keep the batch that was in flight first, unchanged, to be sent again at `at_ms`.
+
+        outcome_unknown   the attempt may have been appended
+        """
         batch = queue.batches[0]
         batch.last_error = error
         batch.outcome_unknown |= outcome_unknown

@@ -144,7 +144,8 @@ class Batch:
     ) -> None:
         """Settle the refused records with their own errors, and all others with the outcome of the batch.
 
-        Records settle in their order. Only the others have offsets, and these are consecutive from `base_offset` on.
+        Records settle in their order. Only the others have offsets, and these are consecutive from `base_offset` on
+        (−1: not known). The caller runs the callbacks afterwards.
         """
         index = self.first_index
         for refused_index in sorted(self.refused):

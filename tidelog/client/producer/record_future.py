@@ -64,7 +64,7 @@ class BatchOutcome:
         return self._record_outcomes[bisect_right(self._record_outcomes, index, key=_first_index) - 1]
 
     def first_failure(self) -> RecordOutcome | None:
-        """Return the outcome of the first record that failed; None if all are stored."""
+        """Return the outcome of the first settled record that failed; None if none has failed."""
         return next((each for each in self._record_outcomes if each.error is not None), None)
 
     def record_outcomes(self, first_index: int, count: int) -> Iterator[tuple[int, RecordOutcome]]:

@@ -258,7 +258,7 @@ class GroupConsumer:
                 attempt += 1
 
     async def _wait_until_needed(self) -> None:
-        """Step A."""
+        """Do step A: return when this member must join, or join again."""
         while not self._is_needed():
             await self._woken.wait()
 
@@ -307,7 +307,10 @@ class GroupConsumer:
             membership.rejoins = True
 
     async def _revoke_partitions(self, leaving: Collection[TopicPartition]) -> None:
-        """Steps B and C. Waits for a `poll` even if no partition leaves, because only a polling consumer may join."""
+        """Do steps B and C for these partitions.
+
+        A `poll` is awaited even if no partition leaves, because only a polling consumer may join.
+        """
         read: dict[TopicPartition, OffsetAndMetadata] = {}
 
         async def withhold() -> None:
@@ -351,7 +354,7 @@ class GroupConsumer:
             self._drop(lost)
 
     async def _adopt(self, generation: int, assigned: Collection[TopicPartition]) -> None:
-        """Step F."""
+        """Do step F, unless this member has left the generation meanwhile."""
         membership = self._membership
         if membership.state is not MemberState.STABLE or membership.generation != generation:
             return

@@ -199,7 +199,7 @@ class HeartbeatMember:
     async def stop(self) -> None:
         """Cancel the heartbeats, and the LeaveGroup requests that are being sent, and wait until both have ended.
 
-        This member does not leave the group.
+        The member does not leave its group.
         """
         tasks = [*self._leaving, *self._beating.cancel()]
         for task in tasks:

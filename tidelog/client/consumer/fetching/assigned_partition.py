@@ -137,7 +137,10 @@ class AssignedPartition:
         self.topic_id = ""
 
     def set_back(self, offset: int) -> None:
-        """Read again from `offset`, where the last poll began, because the user did not receive its records."""
+        """Read again from `offset`, where the last poll began, because the user did not receive its records.
+
+        Fetched data is discarded. The leader epoch of the record before is not known, so the position is not validated.
+        """
         self._on(Event.SEEK)
         self._move(offset, -1)
 
@@ -152,7 +155,7 @@ class AssignedPartition:
         self.topic_id = ""
 
     def on_commit_found(self, offset: int, epoch: int) -> None:
-        """Start at the group's committed offset; the record before it has this leader epoch."""
+        """Start at the group's committed offset; the record before it has this leader epoch (−1: not known)."""
         self._on(Event.COMMIT_FOUND)
         self._move(offset, epoch)
 
@@ -168,7 +171,7 @@ class AssignedPartition:
             self._on(Event.NO_COMMIT, reset_to)
 
     def on_offset_found(self, offset: int, epoch: int) -> None:
-        """Start at the offset that a leader returned; the record before it has this leader epoch."""
+        """Start at the offset that a leader returned; the record before it has this leader epoch (−1: not known)."""
         self._on(Event.OFFSET_FOUND)
         self._move(offset, epoch)
 
@@ -239,7 +242,11 @@ class AssignedPartition:
     def on_fetched(
         self, records: memoryview, leader_epoch: int, *, high_watermark: int, log_start_offset: int, check_crcs: bool
     ) -> bool:
-        """Store the answer to a fetch; return whether it has data. CorruptMessageError: the answer changes nothing."""
+        """Store the answer to a fetch, and end the pause after failures; return whether the answer has data.
+
+        The standing error is cleared, unless it is that of an unreadable batch. After a CorruptMessageError nothing has
+        changed.
+        """
         self._on(Event.FETCHED)
         assert self.buffer is not None
         has_data = self.buffer.put(

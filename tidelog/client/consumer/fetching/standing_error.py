@@ -38,10 +38,11 @@ class StandingError:
         return self.error is not None and not self._is_raised
 
     def is_due(self, waited_ms: int, *, is_over: bool) -> bool:
-        """Return whether a call that has waited for `waited_ms` raises the error; `is_over`: its own time is over.
+        """Return whether a call that has waited for `waited_ms` raises the error, if there is one.
 
-        A new error is raised at once, except that of a missing topic, because the topic may be created during the
-        first seconds of the call. An error that a call has raised is raised again only at the end of a later call.
+        A call whose own time `is_over` raises it. Before, a new error is raised at once, except that of a missing
+        topic, because the topic may be created during the first seconds of the call. An error that a call has raised is
+        raised again only at the end of a later call.
         """
         is_missing = isinstance(self.error, UnknownTopicOrPartitionError)
         return is_over or (self.is_new() and (not is_missing or waited_ms >= PATIENCE_WITH_MISSING_TOPICS_MS))

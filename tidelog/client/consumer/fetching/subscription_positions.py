@@ -90,7 +90,7 @@ class SubscriptionPositions:
             self._start_at(found.offset, found.leader_epoch, partition, leader)
 
     async def find_times(self, requested: list[RequestedPartition]) -> None:
-        """Look up the first offset at or after a time in each log, and read from there."""
+        """Look up the first record at or after a time in each log, and read from there; without one, from the end."""
         ask = partial(try_starting_points, isolation_level=self._settings.isolation_level)
         targets = _targets(requested)
         for partition, leader, found in await self.ask(ask, targets, requested):
