@@ -62,28 +62,3 @@ def _value(kind: WireType, version: int) -> st.SearchStrategy[Any]:
             return st.lists(_value(item, version), max_size=2).map(tuple)
         case Nested(cls):
             return any_message(cls, version)
-
-
-def sample(cls: type[Struct], version: int) -> Any:
-    """Return a value of a structure with a value other than the default in each field of this version."""
-    present = [each for each in fields_of(cls) if version in each.versions]
-    values = {each.name: _sample(each.type, version, number) for number, each in enumerate(present, 1)}
-    return cls(**values)
-
-
-def _sample(kind: WireType, version: int, number: int) -> Any:
-    match kind:
-        case Fixed("?"):
-            return True
-        case Fixed("16s"):
-            return bytes(range(number, number + 16))
-        case Fixed():
-            return number
-        case Text():
-            return f"text {number} ä"
-        case Bytes() | Records():
-            return f"bytes {number}".encode()
-        case Array(item):
-            return tuple(_sample(item, version, number + extra) for extra in range(2))
-        case Nested(cls):
-            return sample(cls, version)

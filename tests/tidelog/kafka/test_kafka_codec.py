@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import random
+import subprocess
+import sys
 import tracemalloc
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.tidelog.kafka.any_kafka_message import MESSAGES, any_message, sample, versions
+from tests.tidelog.kafka.any_kafka_message import MESSAGES, any_message, versions
 from tidelog.errors import ProtocolError, UnsupportedVersionError
 from tidelog.protocol.kafka.codec import decode, encode, encode_buffers
 from tidelog.protocol.kafka.messages.group_membership import HeartbeatRequest, JoinGroupResponse
@@ -36,6 +38,7 @@ from tidelog.protocol.kafka.messages.records import (
     TopicProduceResponse,
 )
 from tidelog.protocol.kafka.schema import Message
+from tools.fuzz.kafka_examples import kafka_example
 
 EACH = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
 
@@ -55,7 +58,7 @@ def test_messages_round_trip_in_every_version(cls: type[Message], data: st.DataO
 @EACH
 def test_every_cut_of_a_message_is_a_protocol_error(cls: type[Message]) -> None:
     for version in versions(cls):
-        body = encode(sample(cls, version), version)
+        body = encode(kafka_example(cls, version), version)
         for size in range(len(body)):
             with pytest.raises(ProtocolError):
                 decode(cls, version, body[:size])
@@ -64,7 +67,7 @@ def test_every_cut_of_a_message_is_a_protocol_error(cls: type[Message]) -> None:
 @EACH
 def test_bytes_after_a_message_are_a_protocol_error(cls: type[Message]) -> None:
     for version in versions(cls):
-        body = encode(sample(cls, version), version)
+        body = encode(kafka_example(cls, version), version)
         for trailing in (b"\0", b"\xff" * 9):
             with pytest.raises(ProtocolError, match=r"bytes after the end"):
                 decode(cls, version, body + trailing)
@@ -74,7 +77,7 @@ def test_bytes_after_a_message_are_a_protocol_error(cls: type[Message]) -> None:
 def test_damaged_messages_decode_or_are_a_protocol_error(cls: type[Message]) -> None:
     rng = random.Random(cls.__name__)
     for version in versions(cls):
-        body = encode(sample(cls, version), version)
+        body = encode(kafka_example(cls, version), version)
         for _ in range(40 if body else 0):
             damaged = bytearray(body)
             for _ in range(rng.randint(1, 4)):
@@ -87,7 +90,7 @@ def test_damaged_messages_decode_or_are_a_protocol_error(cls: type[Message]) -> 
 def test_huge_lengths_allocate_nothing(cls: type[Message]) -> None:
     """Each place of the message contains 2 GiB once, in all forms of lengths."""
     for version in {cls.valid.first, cls.valid.last}:
-        body = encode(sample(cls, version), version)
+        body = encode(kafka_example(cls, version), version)
         assert decode(cls, version, body)
         tracemalloc.start()
         try:
@@ -240,3 +243,8 @@ def test_messages_show_and_compare_their_fields() -> None:
     assert (message == same, hash(message) == hash(same), message == other) == (True, True, False)
     assert repr(message) == "HeartbeatRequest(group_id='g', generation_id=1, member_id='m', group_instance_id=None)"
     assert JoinGroupResponse.flexible_from == 6
+
+
+def test_the_codec_imports_no_message_family() -> None:
+    code = "import sys, tidelog.protocol.kafka.headers; print([m for m in sys.modules if '.kafka.messages.' in m])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -12,9 +12,31 @@ import pytest
 
 from tests.tidelog.kafka.any_kafka_message import MESSAGES, versions
 from tidelog.protocol.kafka.codec import decode, encode
-from tidelog.protocol.kafka.schema import Array, Bytes, Fixed, Message, Nested, Records, Struct, WireType, fields_of
+from tidelog.protocol.kafka.headers import (
+    SIZE_BYTES,
+    RequestHeader,
+    decode_request_header,
+    decode_response_header,
+    encode_request,
+    encode_response,
+)
+from tidelog.protocol.kafka.schema import (
+    Array,
+    Bytes,
+    Fixed,
+    Message,
+    Nested,
+    Records,
+    Request,
+    Response,
+    Struct,
+    WireType,
+    fields_of,
+)
 
 GOLDEN = Path(__file__).parent / "golden" / "golden.jsonl"
+FRAMES = [json.loads(line) for line in GOLDEN.with_name("frames.jsonl").read_text().splitlines()]
+BY_NAME = {cls.__name__: cls for cls in MESSAGES}
 
 
 @cache
@@ -64,3 +86,23 @@ def test_most_golden_bytes_are_those_of_two_encoders() -> None:
     encoders = [each["encoders"] for lines in golden().values() for each in lines]
     assert len(encoders) > 400
     assert sum(len(each) == 2 for each in encoders) > 0.9 * len(encoders)
+
+
+@pytest.mark.parametrize("golden_frame", FRAMES, ids=lambda each: f"{each['message']} {each['version']}")
+def test_frames_have_the_bytes_of_another_encoder(golden_frame: dict[str, Any]) -> None:
+    cls, version = BY_NAME[golden_frame["message"]], golden_frame["version"]
+    message = struct_of(cls, version, golden_frame["value"])
+    frame = bytes.fromhex(golden_frame["bytes"])
+    received = frame[SIZE_BYTES:]
+    assert int.from_bytes(frame[:SIZE_BYTES], "big") == len(received)
+    if isinstance(message, Request):
+        assert b"".join(encode_request(message, version, 77, golden_frame["client_id"])) == frame
+        header, position = decode_request_header(received)
+        assert header == RequestHeader(message.api, version, 77, golden_frame["client_id"])
+    else:
+        assert isinstance(message, Response)
+        assert b"".join(encode_response(message, version, 77)) == frame
+        request: Any = BY_NAME[cls.__name__.replace("Response", "Request")]
+        correlation_id, position = decode_response_header(received, request, version)
+        assert correlation_id == 77
+    assert decode(cls, version, received[position:]) == message

@@ -1,4 +1,4 @@
-"""Write golden.jsonl: messages of Kafka's protocol as kafka-python and kio encode them.
+"""Write golden.jsonl and frames.jsonl: messages of Kafka's protocol as kafka-python and kio encode them.
 
     pip install kafka-python==3.0.12 kio==0.6.5
     python tests/tidelog/kafka/golden/make_golden.py
@@ -31,6 +31,9 @@ from tidelog.protocol.kafka.apis import APIS
 KAFKA_PYTHON = f"kafka-python {installed('kafka-python')}"
 KIO = f"kio {installed('kio')}"
 OUTPUT = Path(__file__).with_name("golden.jsonl")
+FRAMES = Path(__file__).with_name("frames.jsonl")
+#: The messages whose whole frames are written: with and without tagged fields in their headers.
+FRAMED = (("Heartbeat", 3), ("Heartbeat", 4), ("ApiVersions", 2), ("ApiVersions", 3), ("Fetch", 12))
 INTEGERS = ("int8", "int16", "int32", "int64")
 LONG = 130
 #: Fields that kafka-python calls otherwise than Kafka, by the structure.
@@ -207,5 +210,25 @@ def lines() -> Iterator[dict[str, Any]]:
             yield from found.values()
 
 
+def frames() -> Iterator[dict[str, Any]]:
+    """Yield whole frames with their headers."""
+    for name, version in FRAMED:
+        for kind in ("Request", "Response"):
+            cls = kafka_python_class(f"{name}{kind}")
+            values = Values("full", version).struct(cls._struct)
+            for client_id in ("kcat ä", None) if kind == "Request" else ("",):
+                message = for_kafka_python(cls._struct, values, cls, version)
+                header = {"client_id": client_id} if kind == "Request" else {}
+                message.with_header(correlation_id=77, **header)
+                frame = message.encode(header=True, framed=True)
+                yield {"message": cls.name, "version": version, **header, "value": values, "bytes": frame.hex()}
+
+
+def text_of(lines: Iterator[dict[str, Any]]) -> str:
+    """Return JSON lines."""
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
 if __name__ == "__main__":
-    OUTPUT.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines()))
+    OUTPUT.write_text(text_of(lines()))
+    FRAMES.write_text(text_of(frames()))
