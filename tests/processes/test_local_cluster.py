@@ -109,7 +109,7 @@ def test_up_reports_a_lost_directory_and_starts_with_an_empty_one(shell: Shell) 
     shutil.rmtree(lost)
     started = shell.run("up", "--detach")
     assert started.status == 0
-    assert f"{lost} is gone: its broker starts with an empty one" in started.complaint
+    assert f"{lost} is missing: its broker starts with an empty directory" in started.complaint
     after = json.loads(shell.succeed("status", "--json"))
     assert [(broker["port"], broker["alive"]) for broker in after["brokers"]] == [
         (broker["port"], True) for broker in before["brokers"]

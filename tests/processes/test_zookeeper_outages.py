@@ -22,7 +22,7 @@ from tests.processes.harness.workload import Workload
 from tidelog.errors import NotLeaderOrFollowerError
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 from tidelog.model import Endpoint
-from verify.chaos.targets.zookeeper_proxy import BAD_VERSION, CREATE2, MULTI, SET_DATA, Fate, Request, ZooKeeperProxy
+from verify.chaos.targets.zookeeper_proxy import BAD_VERSION, MULTI, SET_DATA, Fate, Request, ZooKeeperProxy
 
 LONG_SESSION = {"zookeeper_session_timeout_ms": 10_000}
 SHORT_SESSION = {"zookeeper_session_timeout_ms": 3000}
@@ -164,7 +164,7 @@ def test_unanswered_registration_is_recognised_by_its_broker(tmp_path: Path, zoo
         victim = cluster.leader(tp)
         with ordeal(cluster, [tp]) as under:
             cluster.kill(victim)
-            proxy.follow(lost := LoseOneAnswer(CREATE2, f"/brokers/ids/{victim}"))
+            proxy.follow(lost := LoseOneAnswer(MULTI, f"/brokers/ids/{victim}"))
             cluster.restart(victim)
             require_bite("the registration did not lose its answer", lost.carried_out)
             under.workload.wait_acknowledged(100)
