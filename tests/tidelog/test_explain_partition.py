@@ -177,6 +177,10 @@ LAGGING = FollowerReport(3, True, 60, 43_000, 20)
             "replica 3 is not in sync: it is 40 records behind and last fetched 60 s ago (limit 30 s)",
         ),
         (
+            with_leader(isr=(1, 2), followers=(NEAR, replace(LAGGING, registered=False))),
+            "replica 3 is not in sync: the leader has not heard that it is registered",
+        ),
+        (
             with_leader(isr=(1, 2), followers=(NEAR, FollowerReport(3, True, -1, -1, -1))),
             "replica 3 is not in sync: it has fetched nothing in leader epoch 5: it may still align or open its log",
         ),

@@ -181,7 +181,7 @@ def _why_missing(facts: PartitionFacts, broker: int, leader: ReplicaReport | Non
 def _lag_of(follower: FollowerReport, leader: ReplicaReport) -> str:
     """Return a clause about how far the follower has come, and whether it is in sync or about to be."""
     if not follower.registered:
-        return "the leader has not has_fetched that it is registered"
+        return "the leader has not heard that it is registered"
     if follower.log_end_offset < 0:
         return f"it has fetched nothing in leader epoch {leader.leader_epoch}: it may still align or open its log"
     lag = max(0, leader.log_end_offset - follower.log_end_offset)
