@@ -25,6 +25,9 @@ from node.handlers.groups import group_handlers
 from node.handlers.inspection.describe_broker import BrokerDescription
 from node.handlers.operator import operator_handlers
 from node.handlers.zookeeper_offsets import ZooKeeperOffsetHandlers
+from node.kafka.calls import KafkaApi
+from node.kafka.listener import KafkaListener
+from node.kafka.translation.apis import kafka_apis
 from node.metadata.metadata_cache import MetadataCache
 from node.net.http_server import HttpServer
 from node.net.identity import Identity
@@ -124,8 +127,12 @@ class Broker:
         handlers = self._wire(zk_client)
 
         # The listeners open before the registration announces them, so that no connection to them is refused.
+        kafka = kafka_apis(handlers.handle, self._metadata)
         for listener in listeners:
-            self._open_listener(handlers, listener)
+            if listener.for_kafka_clients:
+                await self._open_kafka_listener(kafka, listener)
+            else:
+                self._open_listener(handlers, listener)
         # The coordinator and the replicas stop before the listeners close, so that waiting requests get an answer.
         self._undo.callback(self._coordinator.stop)
         self._undo.push_async_callback(self._replicas.close)
@@ -300,6 +307,19 @@ class Broker:
         server.start()
         self._undo.callback(server.stop)
         self._request_times[listener.name] = server.times
+
+    async def _open_kafka_listener(self, apis: Iterable[KafkaApi], listener: ListenerEndpoint) -> None:
+        opened = KafkaListener(
+            listener.bind,
+            listener.name,
+            apis,
+            self._clock,
+            settle=self._replicas.purgatories.complete_ready,
+            now_ns=self._environment.monotonic_ns,
+        )
+        await opened.start()
+        self._undo.push_async_callback(opened.stop)
+        self._request_times[listener.name] = opened.times
 
     async def _open_http_port(self) -> None:
         if self._settings.http_listener:

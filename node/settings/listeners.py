@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from cluster.state import BrokerRegistration
 from tidelog.errors import ConfigError
 from tidelog.model import Endpoint
-from tidelog.protocol.listeners import BROKERS, CLIENTS, Listener
+from tidelog.protocol.listeners import BROKERS, CLIENTS, KAFKA, Listener
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,10 @@ class ListenerEndpoint:
     @property
     def between_brokers(self) -> bool:
         return self.name == BROKERS
+
+    @property
+    def for_kafka_clients(self) -> bool:
+        return self.name == KAFKA or self.name.startswith(f"{KAFKA}_")
 
     @property
     def beyond_this_machine(self) -> bool:

@@ -53,7 +53,7 @@ def test_only_loopback_addresses_are_not_beyond_this_machine(address: str, beyon
             ADVERTISED[::2],
             "TIDELOG must be bound to an IP address, not 'localhost'",
         ),
-        (("KAFKA://127.0.0.1:1", *BOUND), ADVERTISED, "'KAFKA' is not a listener name"),
+        (("PLAINTEXT://127.0.0.1:1", *BOUND), ADVERTISED, "'PLAINTEXT' is not a listener name"),
         (("127.0.0.1:1", *BOUND), ADVERTISED, "'127.0.0.1:1' is not NAME://host:port"),
         (("TIDELOG://127.0.0.1:0", BOUND[2]), ADVERTISED[2:], "'127.0.0.1:0' is not host:port"),
     ],

@@ -15,7 +15,7 @@ from tidelog.local.processes.process import Process
 from tidelog.local.processes.process_placement import DEFAULT_PLACEMENT, Placement
 from tidelog.local.state import BrokerState
 from tidelog.model import Endpoint
-from tidelog.protocol.listeners import BROKERS, CLIENTS, Listener
+from tidelog.protocol.listeners import BROKERS, CLIENTS, KAFKA, Listener
 
 
 def launch_broker(
@@ -48,6 +48,7 @@ def launch_broker(
         "listeners": [
             str(Listener(CLIENTS, broker.endpoint)),
             str(Listener(BROKERS, Endpoint(broker.host, broker.replication_port))),
+            *([str(Listener(KAFKA, Endpoint(broker.host, broker.kafka_port)))] if broker.kafka_port else []),
         ],
         "http_listener": str(Endpoint(broker.host, broker.http_port)),
         "log_file": str(log_file),

@@ -26,7 +26,7 @@ from tidelog.errors import LocalError
 from tidelog.local.broker import launch_broker
 from tidelog.local.home import data_home, down_command, forget_last_up, prepare_directory, remember_last_up
 from tidelog.local.processes.log_tail import last_error_line
-from tidelog.local.processes.ports import choose_port
+from tidelog.local.processes.ports import KAFKA_PORT, choose_port
 from tidelog.local.processes.process import Condition, Process
 from tidelog.local.processes.process_placement import DEFAULT_PLACEMENT, ZOOKEEPER, Placement
 from tidelog.local.readiness import why_not_ready
@@ -357,6 +357,11 @@ class LocalCluster:
                 http_port = choose_port(taken, held)
                 taken.add(http_port)
                 state = state.with_broker(replace(broker, http_port=http_port))
+        for broker in state.brokers:
+            if not broker.kafka_port and not broker.running:
+                kafka_port = choose_port(taken, held, preferred=KAFKA_PORT + broker.broker_id - 1)
+                taken.add(kafka_port)
+                state = state.with_broker(replace(broker, kafka_port=kafka_port))
         return replace(state, settings={**state.settings, **(settings or {})})
 
     def _start_zookeeper(self, started: list[Process], on_ready: OnReady, deadline_ms: int) -> None:

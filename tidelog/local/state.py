@@ -56,7 +56,9 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True)
 class BrokerState(ProcessState):
-    """A broker's process; `port` serves clients, `http_port` serves health and metrics (0: not chosen yet).
+    """A broker's process; `port` serves our own clients, `kafka_port` serves Kafka clients.
+
+    `http_port` serves health and metrics. A port of 0 is not chosen yet.
 
     `had_directory` is true once the broker's data directory was seen; the directory may be missing since.
     """
@@ -64,6 +66,7 @@ class BrokerState(ProcessState):
     broker_id: int = 0
     replication_port: int = 0
     http_port: int = 0
+    kafka_port: int = 0
     had_directory: bool = False
 
     @property
@@ -73,7 +76,11 @@ class BrokerState(ProcessState):
     @property
     def ports(self) -> tuple[int, ...]:
         """All ports of the broker, without those that are not chosen yet."""
-        return tuple(filter(None, (self.port, self.replication_port, self.http_port)))
+        return tuple(filter(None, (self.port, self.replication_port, self.http_port, self.kafka_port)))
+
+    @property
+    def kafka_address(self) -> str:
+        return str(Endpoint(self.host, self.kafka_port))
 
     @property
     def http_address(self) -> str:
@@ -101,6 +108,10 @@ class ClusterState:
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(broker.address for broker in self.brokers)
+
+    @property
+    def kafka_bootstrap_servers(self) -> str:
+        return ",".join(broker.kafka_address for broker in self.brokers if broker.kafka_port)
 
     @property
     def processes(self) -> tuple[ProcessState, ...]:

@@ -2,6 +2,8 @@
 
     TIDELOG       for clients; every broker has it
     TIDELOG_…     for clients that reach the broker at another address, such as those outside its network
+    KAFKA         for clients that speak Kafka's protocol
+    KAFKA_…       for such clients that reach the broker at another address
     REPLICATION   for other brokers and the controller
 
 The text form is Kafka's: `TIDELOG://host:port`.
@@ -16,8 +18,9 @@ from tidelog.model import Endpoint
 
 CLIENTS = "TIDELOG"
 BROKERS = "REPLICATION"
+KAFKA = "KAFKA"
 
-_NAME = re.compile(rf"{BROKERS}|{CLIENTS}(_[A-Z0-9_]+)?", re.ASCII)
+_NAME = re.compile(rf"{BROKERS}|({CLIENTS}|{KAFKA})(_[A-Z0-9_]+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,5 +43,7 @@ class Listener:
         if not separator:
             raise ValueError(f"{text!r} is not NAME://host:port")
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is not a listener name: allowed are {CLIENTS}, {CLIENTS}_… and {BROKERS}")
+            raise ValueError(
+                f"{name!r} is not a listener name: allowed are {CLIENTS}, {CLIENTS}_…, {KAFKA}, {KAFKA}_… and {BROKERS}"
+            )
         return cls(name, Endpoint.parse(address))

@@ -12,6 +12,8 @@ from pathlib import Path
 from tidelog.errors import LocalError
 
 LOOPBACK = "127.0.0.1"
+#: The port of the first broker for Kafka clients, if it is free; each further broker has the next one.
+KAFKA_PORT = 9_092
 _LOWEST = 20_000
 
 
@@ -32,15 +34,17 @@ def port_is_free(port: int) -> bool:
     return True
 
 
-def choose_port(taken: Collection[int] = (), held: ExitStack | None = None) -> int:
-    """Return a random free port that is not in `taken`, below the kernel's range for outgoing connections.
+def choose_port(taken: Collection[int] = (), held: ExitStack | None = None, *, preferred: int = 0) -> int:
+    """Return the preferred port (0: none) if it is free and not in `taken`, else a random port that is.
 
-    No other caller gets the port until `held` is closed; by then the new process should listen there. With None, the
-    port is not reserved. Raises LocalError if none is found.
+    The random port lies below the kernel's range for outgoing connections. No other caller gets the port until `held`
+    is closed; by then the new process should listen there. With None, the port is not reserved. Raises LocalError if
+    none is found.
     """
     candidates = range(_LOWEST, max(_first_ephemeral_port(), _LOWEST + 1_000))
     for _ in range(1_000):
-        port = random.choice(candidates)
+        port = preferred or random.choice(candidates)
+        preferred = 0
         if port not in taken and (hold := _hold(port)) is not None:
             if held is None:
                 hold.close()

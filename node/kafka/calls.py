@@ -1,0 +1,67 @@
+"""The types between the listener and the translations: a Kafka message goes in, a Kafka message comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from node.net.server import RequestContext
+from node.runtime.deferred_response import DeferredResponse
+from tidelog.errors import BrokerError
+from tidelog.protocol import messages as native
+from tidelog.protocol.kafka.schema import Request, Response, Versions
+
+
+class Call(NamedTuple):
+    """One request of a Kafka client: the version that it has chosen, and its sender."""
+
+    version: int
+    context: RequestContext
+
+
+class Later(NamedTuple):
+    """A response that becomes known later; the request itself has had its effects."""
+
+    deferred: DeferredResponse
+    convert: Callable[[Any], Response]
+
+
+#: None if the request gets no response.
+Outcome = Response | Later | Awaitable[Response] | None
+#: The broker's handler of typed requests.
+NativeHandler = Callable[
+    [native.Request, RequestContext], native.Response | DeferredResponse | Awaitable[native.Response] | None
+]
+
+
+class KafkaApi(NamedTuple):
+    """One API as this broker offers it.
+
+    request    the class of its requests
+    versions   the versions that clients are told; the code may support fewer (`request.valid`)
+    handle     returns the response to a request, or raises BrokerError
+    refuse     returns the response that carries an error for the whole request
+    """
+
+    request: type[Request]
+    versions: Versions
+    handle: Callable[[Any, Call], Outcome]
+    refuse: Callable[[Any, BrokerError], Response]
+
+
+def converted(
+    outcome: native.Response | DeferredResponse | Awaitable[native.Response] | None,
+    convert: Callable[[Any], Response],
+) -> Outcome:
+    """Return the outcome of a native handler as a Kafka response; `convert` is called when the response is known."""
+    if outcome is None:
+        return None
+    if isinstance(outcome, native.Response):
+        return convert(outcome)
+    if isinstance(outcome, DeferredResponse):
+        return Later(outcome, convert)
+    return _converted_later(outcome, convert)
+
+
+async def _converted_later(outcome: Awaitable[native.Response], convert: Callable[[Any], Response]) -> Response:
+    return convert(await outcome)

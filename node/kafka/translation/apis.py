@@ -1,0 +1,54 @@
+"""The APIs that this broker offers to Kafka clients, with their versions."""
+
+from __future__ import annotations
+
+from node.kafka.api_versions import offered
+from node.kafka.calls import Call, KafkaApi, NativeHandler, Outcome
+from node.kafka.topic_names import TopicNames
+from node.kafka.translation.log_offsets import LogOffsetTranslation
+from node.kafka.translation.metadata import MetadataTranslation
+from node.kafka.translation.producers import ProducerTranslation
+from node.kafka.translation.records import RecordTranslation
+from node.metadata.metadata_cache import MetadataCache
+from tidelog.errors import BrokerError
+from tidelog.protocol.kafka.messages.log_offsets import ListOffsetsRequest, OffsetForLeaderEpochRequest
+from tidelog.protocol.kafka.messages.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    DescribeClusterRequest,
+    FindCoordinatorRequest,
+    MetadataRequest,
+)
+from tidelog.protocol.kafka.messages.producers import InitProducerIdRequest
+from tidelog.protocol.kafka.messages.records import FetchRequest, ProduceRequest
+from tidelog.protocol.kafka.schema import Versions
+
+
+def kafka_apis(handle: NativeHandler, metadata: MetadataCache) -> list[KafkaApi]:
+    """Return the APIs of one broker, in front of its handler of typed requests.
+
+    Produce is offered from version 0 on, although only versions from 3 on are understood. Older versions of librdkafka
+    compress records only if the broker offers version 0, and then use a later one.
+    """
+    names = TopicNames(metadata)
+    records, offsets = RecordTranslation(handle, metadata, names), LogOffsetTranslation(handle)
+    where, producers = MetadataTranslation(handle, names), ProducerTranslation(handle)
+    apis = [
+        KafkaApi(ProduceRequest, Versions(0, 10), records.produce, records.produce_refused),
+        KafkaApi(FetchRequest, Versions(4, 16), records.fetch, records.fetch_refused),
+        KafkaApi(ListOffsetsRequest, Versions(0, 9), offsets.list_offsets, offsets.list_offsets_refused),
+        KafkaApi(MetadataRequest, Versions(0, 12), where.metadata, where.metadata_refused),
+        KafkaApi(FindCoordinatorRequest, Versions(0, 4), where.find_coordinator, where.find_coordinator_refused),
+        KafkaApi(DescribeClusterRequest, Versions(0, 1), where.describe_cluster, where.describe_cluster_refused),
+        KafkaApi(InitProducerIdRequest, Versions(0, 4), producers.init_producer_id, producers.refused),
+        KafkaApi(OffsetForLeaderEpochRequest, Versions(2, 4), offsets.offset_for_leader_epoch, offsets.epoch_refused),
+    ]
+
+    def api_versions(request: ApiVersionsRequest, call: Call) -> Outcome:
+        return offered(apis)
+
+    def api_versions_refused(request: ApiVersionsRequest, error: BrokerError) -> ApiVersionsResponse:
+        return offered(apis, error.code)
+
+    apis.append(KafkaApi(ApiVersionsRequest, Versions(0, 4), api_versions, api_versions_refused))
+    return apis

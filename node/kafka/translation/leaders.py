@@ -1,0 +1,42 @@
+"""The new leader in responses that say "not the leader" (KIP-951), so that a client needs no Metadata request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from node.metadata.metadata_cache import MetadataCache
+from tidelog.errors import FencedLeaderEpochError, NotLeaderOrFollowerError
+from tidelog.model import NO_LEADER
+from tidelog.protocol.kafka.messages.records import LeaderIdAndEpoch, NodeEndpoint
+
+_MOVED = frozenset({NotLeaderOrFollowerError.code, FencedLeaderEpochError.code})
+
+
+class LeaderHints:
+    """Collects the leaders that one response names, and their addresses on the client's listener.
+
+    endpoints   the addresses of all leaders that were named so far
+    """
+
+    def __init__(self, metadata: MetadataCache, listener: str) -> None:
+        self._metadata = metadata
+        self._listener = listener
+        self._named: dict[int, NodeEndpoint] = {}
+
+    @property
+    def endpoints(self) -> tuple[NodeEndpoint, ...]:
+        return tuple(self._named.values())
+
+    def of(self, topic: str, partition: int, error_code: int, is_understood: bool) -> dict[str, Any]:
+        """Return the field `current_leader` of a partition's response, or nothing if there is no hint to give."""
+        if error_code not in _MOVED or not is_understood:
+            return {}
+        state = self._metadata.partition_state(topic, partition)
+        if state is None or state.leader == NO_LEADER:
+            return {}
+        broker = self._metadata.brokers.get(state.leader)
+        address = None if broker is None else broker.endpoint_of(self._listener)
+        if address is None:
+            return {}
+        self._named[state.leader] = NodeEndpoint(node_id=state.leader, host=address.host, port=address.port)
+        return {"current_leader": LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)}

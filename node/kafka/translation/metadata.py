@@ -1,0 +1,171 @@
+"""Metadata, FindCoordinator and DescribeCluster: where clients find brokers."""
+
+from __future__ import annotations
+
+from node.kafka.calls import Call, NativeHandler, Outcome, converted
+from node.kafka.topic_names import TopicNames
+from tidelog.errors import BrokerError, InvalidRequestError, UnknownTopicIdError
+from tidelog.protocol import group_messages
+from tidelog.protocol import messages as native
+from tidelog.protocol.kafka.messages.metadata import (
+    Coordinator,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from tidelog.protocol.kafka.primitives import ZERO_UUID, uuid_from_text, uuid_to_text
+
+#: The first version of FindCoordinator that asks for several groups.
+_SEVERAL_GROUPS = 4
+#: The first version in which an empty list of topics means none, and null means all.
+_NULL_MEANS_ALL = 1
+
+
+class MetadataTranslation:
+    """The translations of this module; `handle` is the broker's own handler."""
+
+    def __init__(self, handle: NativeHandler, names: TopicNames) -> None:
+        self._handle = handle
+        self._names = names
+
+    # --- Metadata ------------------------------------------------------------------------------------
+
+    def metadata(self, request: MetadataRequest, call: Call) -> Outcome:
+        """Describe topics, by name or by id, with the brokers' addresses of the client's listener."""
+        asks_all = request.topics is None or (call.version < _NULL_MEANS_ALL and not request.topics)
+        unknown: list[bytes] = []
+        names: list[str] = []
+        for topic in request.topics or ():
+            if topic.name is not None:
+                names.append(topic.name)
+            elif (name := self._names.name_of(uuid_to_text(topic.topic_id))) is not None:
+                names.append(name)
+            else:
+                unknown.append(topic.topic_id)
+        outcome = self._handle(native.MetadataRequest(None if asks_all else tuple(names)), call.context)
+        return converted(outcome, lambda response: _described(response, unknown))
+
+    @staticmethod
+    def metadata_refused(request: MetadataRequest, error: BrokerError) -> MetadataResponse:
+        """Return the response in which every requested topic has this error."""
+        topics = tuple(_topic_with_error(each.name, each.topic_id, error.code) for each in request.topics or ())
+        return MetadataResponse(brokers=(), topics=topics)
+
+    # --- FindCoordinator -----------------------------------------------------------------------------
+
+    def find_coordinator(self, request: FindCoordinatorRequest, call: Call) -> Outcome:
+        """Find the coordinators of groups."""
+        keys = request.coordinator_keys if call.version >= _SEVERAL_GROUPS else (request.key,)
+        if request.key_type != 0:
+            raise InvalidRequestError("only groups have coordinators: transactions are not supported")
+        outcome = self._handle(group_messages.FindCoordinatorRequest(keys), call.context)
+
+        def convert(response: group_messages.FindCoordinatorResponse) -> FindCoordinatorResponse:
+            found = [
+                Coordinator(
+                    key=each.key,
+                    node_id=each.broker_id,
+                    host=each.host,
+                    port=each.port,
+                    error_code=each.error_code,
+                    error_message=each.error_message,
+                )
+                for each in response.coordinators
+            ]
+            return _coordinators(found, several=call.version >= _SEVERAL_GROUPS)
+
+        return converted(outcome, convert)
+
+    @staticmethod
+    def find_coordinator_refused(request: FindCoordinatorRequest, error: BrokerError) -> FindCoordinatorResponse:
+        """Return the response in which every group has this error."""
+        several = bool(request.coordinator_keys)
+        failed = [
+            Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=str(error))
+            for key in request.coordinator_keys or (request.key,)
+        ]
+        return _coordinators(failed, several=several)
+
+    # --- DescribeCluster -----------------------------------------------------------------------------
+
+    def describe_cluster(self, request: DescribeClusterRequest, call: Call) -> Outcome:
+        """Describe the brokers that have the client's listener."""
+        outcome = self._handle(native.MetadataRequest(()), call.context)
+
+        def convert(response: native.MetadataResponse) -> DescribeClusterResponse:
+            return DescribeClusterResponse(
+                error_code=0,
+                error_message=None,
+                cluster_id=response.cluster_id,
+                controller_id=response.controller_id,
+                brokers=tuple(
+                    DescribeClusterBroker(broker_id=each.broker_id, host=each.host, port=each.port)
+                    for each in response.brokers
+                ),
+            )
+
+        return converted(outcome, convert)
+
+    @staticmethod
+    def describe_cluster_refused(request: DescribeClusterRequest, error: BrokerError) -> DescribeClusterResponse:
+        """Return the response that carries this error."""
+        return DescribeClusterResponse(
+            error_code=error.code, error_message=str(error), cluster_id="", controller_id=-1, brokers=()
+        )
+
+
+def _described(response: native.MetadataResponse, unknown: list[bytes]) -> MetadataResponse:
+    topics = [
+        MetadataResponseTopic(
+            error_code=topic.error_code,
+            name=topic.name,
+            topic_id=uuid_from_text(topic.topic_id),
+            is_internal=topic.is_internal,
+            partitions=tuple(
+                MetadataResponsePartition(
+                    error_code=each.error_code,
+                    partition_index=each.partition,
+                    leader_id=each.leader,
+                    leader_epoch=each.leader_epoch,
+                    replica_nodes=each.replicas,
+                    isr_nodes=each.isr,
+                    offline_replicas=each.offline_replicas,
+                )
+                for each in topic.partitions
+            ),
+        )
+        for topic in response.topics
+    ]
+    topics += [_topic_with_error(None, topic_id, UnknownTopicIdError.code) for topic_id in unknown]
+    return MetadataResponse(
+        brokers=tuple(
+            MetadataResponseBroker(node_id=each.broker_id, host=each.host, port=each.port) for each in response.brokers
+        ),
+        cluster_id=response.cluster_id,
+        controller_id=response.controller_id,
+        topics=tuple(topics),
+    )
+
+
+def _topic_with_error(name: str | None, topic_id: bytes, error_code: int) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=error_code, name=name, topic_id=topic_id or ZERO_UUID, partitions=())
+
+
+def _coordinators(found: list[Coordinator], *, several: bool) -> FindCoordinatorResponse:
+    if several:
+        return FindCoordinatorResponse(coordinators=tuple(found))
+    only = found[0]
+    return FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )

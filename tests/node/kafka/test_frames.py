@@ -1,0 +1,77 @@
+"""Frames of Kafka's protocol, cut and joined by the network in any way."""
+
+from __future__ import annotations
+
+from struct import pack
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from node.kafka.frames import FrameError, FrameReader
+
+LIMIT = 300_000
+
+
+def feed(reader: FrameReader, data: bytes, pieces: list[int]) -> list[bytes]:
+    """Give the bytes to the reader in pieces of these sizes, repeated, and return the frames."""
+    frames: list[bytes] = []
+    turn = 0
+    while data:
+        space = reader.space()
+        size = min(max(1, pieces[turn % len(pieces)]), len(space), len(data))
+        turn += 1
+        space[:size] = data[:size]
+        frames += map(bytes, reader.received(size))
+        data = data[size:]
+    return frames
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(pack(">i", len(body)) + body for body in bodies)
+
+
+BODIES = st.lists(
+    st.one_of(
+        st.binary(max_size=200),
+        st.integers(60_000, 70_000).map(lambda size: bytes(range(256)) * (size // 256) + b"x" * (size % 256)),
+        st.just(b"large" * 50_000),
+    ),
+    max_size=5,
+)
+
+
+@settings(deadline=None)
+@given(BODIES, st.lists(st.integers(1, 80_000), min_size=1, max_size=4))
+def test_frames_are_the_same_however_the_network_cuts_them(bodies: list[bytes], pieces: list[int]) -> None:
+    smallest = max(1, sum(map(len, bodies)) // 2_000)  # so that a piece of one byte does not take minutes
+    assert feed(FrameReader(LIMIT), framed(*bodies), [max(each, smallest) for each in pieces]) == bodies
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        pytest.param(pack(">i", LIMIT + 1), f"claims a request of {LIMIT + 1} bytes", id="too large"),
+        pytest.param(pack(">i", -1), "claims a request of -1 bytes", id="negative"),
+        pytest.param(b"GET / HTTP/1.1\r\n", "speaks HTTP", id="HTTP"),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01", "speaks TLS", id="TLS"),
+        pytest.param(b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f", "speaks ZeroMQ", id="ZeroMQ"),
+    ],
+)
+def test_bytes_that_are_no_frame_are_refused_with_the_reason(data: bytes, reason: str) -> None:
+    with pytest.raises(FrameError, match=reason):
+        feed(FrameReader(LIMIT), data, [len(data)])
+
+
+def test_claimed_size_allocates_no_memory_before_the_bytes_arrive() -> None:
+    reader = FrameReader(100_000_000)
+    assert feed(reader, pack(">i", 100_000_000) + b"x", [5]) == []
+    assert len(reader.space()) <= 1024 * 1024
+    assert reader.held_bytes <= 1024 * 1024
+
+
+def test_frame_stays_the_same_while_the_buffer_is_used_again() -> None:
+    reader = FrameReader(LIMIT)
+    first = feed(reader, framed(b"first"), [100])
+    feed(reader, framed(b"other"), [100])
+    assert first == [b"first"]
