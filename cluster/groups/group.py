@@ -260,6 +260,16 @@ class Group:
             member.note_alive(now_ms)
         return effects
 
+    def _rejoined(self, member: Member) -> Joined:
+        """Return the answer to a static member that has restarted while the group keeps its assignment.
+
+        A leader whose client cannot be told to skip the assignment is told its former id as that of the leader. The
+        client therefore does not assign partitions, and its assignment would be ignored anyway.
+        """
+        if member.can_skip_assignment or member.member_id != self.leader:
+            return self._joined(member, skip_assignment=True)
+        return Joined(self.generation, self.protocol_type, self.protocol, member.former_id, member.member_id)
+
     def _joined(self, member: Member, *, skip_assignment: bool = False) -> Joined:
         leads, described = member.member_id == self.leader, []
         if leads:
@@ -325,7 +335,7 @@ class Group:
         effects: list[GroupEffect] = []
         if self.state is GroupState.STABLE:
             for member in self._group_members.joined:
-                effects += member.answer_join(error or self._joined(member, skip_assignment=True), now_ms)
+                effects += member.answer_join(error or self._rejoined(member), now_ms)
         elif self.state is GroupState.COMPLETING and error is not None:
             for member in self.members.values():
                 effects += member.answer_sync(error, now_ms)

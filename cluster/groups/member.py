@@ -25,11 +25,12 @@ class Protocol:
 class JoinRequest:
     """The content of a JoinGroup request.
 
-    member_id      "" if the client has no id yet
-    instance_id    the id of a static member (KIP-345), which keeps its place while it restarts
-    protocols      at least one, in order of preference
-    needs_id       whether a new dynamic member must join again with the id that it is given (KIP-394)
-    candidate_id   the id that a new member gets
+    member_id             "" if the client has no id yet
+    instance_id           the id of a static member (KIP-345), which keeps its place while it restarts
+    protocols             at least one, in order of preference
+    needs_id              whether a new dynamic member must join again with the id that it is given (KIP-394)
+    candidate_id          the id that a new member gets
+    can_skip_assignment   whether the client understands that it leads and is not to assign (KIP-814)
     """
 
     member_id: str
@@ -42,16 +43,19 @@ class JoinRequest:
     protocols: tuple[Protocol, ...]
     needs_id: bool
     candidate_id: str
+    can_skip_assignment: bool = True
 
 
 @dataclass(slots=True, eq=False)
 class Member:
     """A member of a group.
 
-    joining      the waiter of the member's JoinGroup, or None
-    syncing      the waiter of the member's SyncGroup, or None
-    deadline_ms  when the member's session ends unless it is heard from before
-    is_new       the member has not been in a generation yet
+    joining               the waiter of the member's JoinGroup, or None
+    syncing               the waiter of the member's SyncGroup, or None
+    deadline_ms           when the member's session ends unless it is heard from before
+    is_new                the member has not been in a generation yet
+    former_id             the id of a static member before it joined again; "" if it did not
+    can_skip_assignment   as in the member's last JoinGroup
     """
 
     member_id: str
@@ -66,6 +70,8 @@ class Member:
     syncing: object | None = None
     deadline_ms: int = 0
     is_new: bool = False
+    former_id: str = ""
+    can_skip_assignment: bool = True
 
     @classmethod
     def create(cls, request: JoinRequest, member_id: str, now_ms: int) -> Member:
@@ -79,6 +85,7 @@ class Member:
             request.rebalance_timeout_ms,
             request.protocols,
             is_new=True,
+            can_skip_assignment=request.can_skip_assignment,
         )
         member.note_alive(now_ms)
         return member
@@ -125,7 +132,7 @@ class Member:
         """Replace the member's client, timeouts and protocols by those of a newer request, and restart its session."""
         self.client_id, self.client_host = request.client_id, request.client_host
         self.session_timeout_ms, self.rebalance_timeout_ms = request.session_timeout_ms, request.rebalance_timeout_ms
-        self.protocols = request.protocols
+        self.protocols, self.can_skip_assignment = request.protocols, request.can_skip_assignment
         self.note_alive(now_ms)
 
     # --- the session ---------------------------------------------------------------------------------

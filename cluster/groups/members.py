@@ -81,7 +81,7 @@ class GroupMembers:
         """Give a restarted static member its new id; the member keeps its place and its leadership."""
         led = self.leader == member.member_id
         self.remove(member)
-        member.member_id = member_id
+        member.former_id, member.member_id = member.member_id, member_id
         self.add(member)
         if led:
             self.leader = member_id

@@ -63,8 +63,9 @@ class MemberRequests:
             request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms,
             request.protocol_type,
             tuple(Protocol(protocol.name, protocol.metadata) for protocol in request.protocols),
-            needs_id=True,
+            needs_id=request.can_join_again,
             candidate_id=self._new_id(request.group_instance_id or client_id),
+            can_skip_assignment=request.can_skip_assignment,
         )
         shard, found = coordinator.find(request.group_id)
         if found is None:

@@ -61,14 +61,17 @@ class OffsetCommits:
         refused: dict[TopicPartition, BrokerError] = {}
         commits: dict[TopicPartition, Commit] = {}
         now_ms = coordinator.clock.now_ms()
+        expires_ms = -1 if request.retention_ms < 0 else min(now_ms + request.retention_ms, _INT64 - 1)
         for part in request.partitions:
             tp = TopicPartition(part.topic, part.partition)
             error = self._refusal(part)
             if error is not None:
                 refused[tp] = error
                 continue
-            metadata = part.committed_metadata
-            commits[tp] = Commit(part.committed_offset, part.committed_leader_epoch, metadata, now_ms)
+            # A record with an expiry has no place for the leader epoch, so that the cache must not know it either.
+            leader_epoch = part.committed_leader_epoch if expires_ms < 0 else -1
+            committed_ms = now_ms if part.commit_timestamp_ms < 0 else part.commit_timestamp_ms
+            commits[tp] = Commit(part.committed_offset, leader_epoch, part.committed_metadata, committed_ms, expires_ms)
         if not commits:
             coordinator.drop_if_unused(shard, hosted)
             done(_results(request, refused))
@@ -120,8 +123,13 @@ class OffsetCommits:
             return UnknownTopicOrPartitionError()
         if len(part.committed_metadata.encode()) > coordinator.settings.offset_metadata_max_bytes:
             return OffsetMetadataTooLargeError()
-        # A record stores the offset in 64 bits and the epoch in 32 bits.
-        if not (-_INT64 <= part.committed_offset < _INT64 and -_INT32 <= part.committed_leader_epoch < _INT32):
+        # A record stores the offset and the time in 64 bits, and the epoch in 32 bits.
+        is_in_range = (
+            -_INT64 <= part.committed_offset < _INT64
+            and -_INT32 <= part.committed_leader_epoch < _INT32
+            and part.commit_timestamp_ms < _INT64
+        )
+        if not is_in_range:
             return InvalidRequestError()
         return None
 

@@ -28,10 +28,10 @@ class Later(NamedTuple):
 
 #: None if the request gets no response.
 Outcome = Response | Later | Awaitable[Response] | None
+#: What the broker's handler returns.
+NativeOutcome = native.Response | DeferredResponse | Awaitable[native.Response] | None
 #: The broker's handler of typed requests.
-NativeHandler = Callable[
-    [native.Request, RequestContext], native.Response | DeferredResponse | Awaitable[native.Response] | None
-]
+NativeHandler = Callable[[native.Request, RequestContext], NativeOutcome]
 
 
 class KafkaApi(NamedTuple):
@@ -49,10 +49,7 @@ class KafkaApi(NamedTuple):
     refuse: Callable[[Any, BrokerError], Response]
 
 
-def converted(
-    outcome: native.Response | DeferredResponse | Awaitable[native.Response] | None,
-    convert: Callable[[Any], Response],
-) -> Outcome:
+def converted(outcome: NativeOutcome, convert: Callable[[Any], Response]) -> Outcome:
     """Return the outcome of a native handler as a Kafka response; `convert` is called when the response is known."""
     if outcome is None:
         return None

@@ -34,6 +34,7 @@ class Coordinator:
         metadata: bytes = b"topics",
         protocol_type: str = "consumer",
         needs_id: bool = False,
+        can_skip: bool = True,
         session_ms: int = SESSION_MS,
         rebalance_ms: int = REBALANCE_MS,
     ) -> None:
@@ -49,6 +50,7 @@ class Coordinator:
             tuple(Protocol(name, metadata) for name in protocols or ("range",)),
             needs_id,
             who,
+            can_skip,
         )
         self.play(self.group.join(request, who, self.now_ms))
 

@@ -34,6 +34,20 @@ def test_restarted_static_leader_gets_all_members_and_keeps_assignment() -> None
     assert sorted(member[:2] for member in answer.members) == [("a2", "a"), ("b1", "b")]
 
 
+def test_restarted_leader_that_cannot_skip_assignment_is_told_it_follows() -> None:
+    coordinator = stable(static={"a1": "a", "b1": "b"})
+    coordinator.join("a2", instance_id="a", can_skip=False)
+    answer = coordinator.joined("a2")
+    assert (answer.generation, answer.member_id, answer.leader) == (1, "a2", "a1"), "the leader's id, until now"
+    assert (answer.skip_assignment, answer.members) == (False, ())
+    coordinator.sync("a2", instance_id="a")
+    assert coordinator.synced("a2") == b"a1", "the previous assignment"
+    coordinator.join("b2", instance_id="b", can_skip=False)
+    assert coordinator.joined("b2").leader == "a2"
+    coordinator.join("a3", instance_id="a")
+    assert coordinator.joined("a3").skip_assignment
+
+
 def test_the_former_self_of_a_static_member_is_fenced_in_all_that_it_asks() -> None:
     coordinator = stable("x", static={"a1": "a"})
     coordinator.join("a2", instance_id="a")

@@ -100,6 +100,14 @@ TEXT = st.text(max_size=20)
 TPS = st.sets(st.builds(TopicPartition, st.sampled_from(["t", "u"]), st.integers(0, 9))).map(lambda s: tuple(sorted(s)))
 
 
+def test_commit_with_an_expiry_is_written_in_the_version_that_has_one() -> None:
+    commit = Commit(5, -1, "note", 1_000, 9_000)
+    assert encode_commit(commit) == bytes.fromhex(
+        "0001 0000000000000005 0004 6e6f7465 00000000000003e8 0000000000002328"
+    )
+    assert decode_commit(encode_commit(commit)) == commit
+
+
 @given(TEXT, TEXT, st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), st.integers(-1, 2**31 - 1))
 def test_a_commit_is_read_as_it_was_written(group: str, text: str, number: int, offset: int, epoch: int) -> None:
     key, commit = CommitKey(group, text, number), Commit(offset, epoch, text, 1)

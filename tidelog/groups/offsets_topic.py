@@ -1,6 +1,7 @@
 """Encodes and decodes the records of `__consumer_offsets`: commits and groups, in Kafka's formats.
 
     key     0, 1  a commit: group, topic, partition          value 3: offset, leader epoch, metadata, commit time
+                                                             value 1: offset, metadata, commit time, expiry
             2     a group                                     value 3: protocol, generation, leader, members
     A null value deletes the key's entry.
 
@@ -23,6 +24,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 _COMMIT_KEY = 1
 _GROUP_KEY = 2
 _VALUE = 3
+_EXPIRING = 1
 _FLEXIBLE = 4
 
 # A coordinator may load a million commits. A separate call for each field would double the time.
@@ -66,8 +68,8 @@ class Commit:
 
     leader_epoch   the epoch of the record before the offset; −1: unknown
     metadata       text that the committer wants to keep with the offset
-    committed_ms   the time of the commit, by the coordinator's clock
-    expires_ms     only in old records, if the committer requested an expiry; −1: the broker's setting applies
+    committed_ms   the time of the commit, by the coordinator's clock unless the committer stated it
+    expires_ms     when the commit expires, if the committer requested a retention; −1: the broker's setting applies
     """
 
     offset: int
@@ -164,8 +166,15 @@ def _topic_and_partition(data: bytes) -> tuple[str, int]:
 
 
 def encode_commit(commit: Commit) -> bytes:
-    """Encode the value for a `CommitKey` in version 3, which does not hold `expires_ms`."""
+    """Encode the value for a `CommitKey`. A commit with an expiry is written without its leader epoch, as by Kafka."""
     out = SchemaWriter()
+    if commit.expires_ms >= 0:
+        out.int16(_EXPIRING)
+        out.int64(commit.offset)
+        out.string(commit.metadata)
+        out.int64(commit.committed_ms)
+        out.int64(commit.expires_ms)
+        return bytes(out)
     out.int16(_VALUE)
     out.int64(commit.offset)
     out.int32(commit.leader_epoch)
@@ -181,7 +190,7 @@ def decode_commit(data: bytes) -> Commit:
     version, reader = _open(data)
     offset = reader.int64()
     leader_epoch = reader.int32() if version > _VALUE else -1
-    return Commit(offset, leader_epoch, reader.string(), reader.int64(), reader.int64() if version == 1 else -1)
+    return Commit(offset, leader_epoch, reader.string(), reader.int64(), reader.int64() if version == _EXPIRING else -1)
 
 
 def _decode_written(data: bytes) -> Commit:

@@ -59,6 +59,7 @@ class OffsetCommitPartition(Message):
     committed_offset         the offset of the next record to read
     committed_leader_epoch   the leader epoch of the record before it; −1: not known
     committed_metadata       any text of the user
+    commit_timestamp_ms      the time of the commit, from which its retention counts; −1: the coordinator's time
     """
 
     topic: str
@@ -66,6 +67,7 @@ class OffsetCommitPartition(Message):
     committed_offset: int
     committed_leader_epoch: int = -1
     committed_metadata: str = ""
+    commit_timestamp_ms: int = field(default=-1, metadata=since(2))
 
 
 @frozen
@@ -89,8 +91,9 @@ class OffsetCommitResponse(Response):
 class OffsetCommitRequest(Request):
     """Commits offsets of a group; sent to its coordinator, which answers when the ISR has the commit.
 
-    If a partition occurs twice, its last entry counts. With `in_zookeeper`, any broker commits to ZooKeeper instead
-    (Kafka's version 0), and the metadata is dropped.
+    If a partition occurs twice, its last entry counts. Unless members consume its topic, an offset expires
+    `retention_ms` after the request, and is kept without its leader epoch; −1: it expires by the broker's setting.
+    With `in_zookeeper`, any broker commits to ZooKeeper instead (Kafka's version 0), and keeps only the offset.
     """
 
     group_id: str
@@ -99,10 +102,11 @@ class OffsetCommitRequest(Request):
     member_id: str = ""
     group_instance_id: str | None = None
     in_zookeeper: bool = False
+    retention_ms: int = field(default=-1, metadata=since(2))
 
     api = ApiKey.OFFSET_COMMIT
     response = OffsetCommitResponse
-    versions = (0, 1)
+    versions = (0, 2)
 
 
 @frozen
@@ -216,6 +220,10 @@ class JoinGroupRequest(Request):
 
     A new member sends "" as `member_id`, and joins again with the id that it gets (KIP-394). `protocols` are in the
     member's order of preference. A negative `rebalance_timeout_ms` means the session timeout.
+
+    can_join_again        the client understands MEMBER_ID_REQUIRED; else a new member joins at once
+    can_skip_assignment   the client understands `skip_assignment`; else a static leader that joins again is told that
+                          it does not lead, so that it assigns nothing
     """
 
     group_id: str
@@ -225,9 +233,12 @@ class JoinGroupRequest(Request):
     group_instance_id: str | None
     protocol_type: str
     protocols: tuple[JoinGroupProtocol, ...]
+    can_join_again: bool = field(default=True, metadata=since(1))
+    can_skip_assignment: bool = field(default=True, metadata=since(1))
 
     api = ApiKey.JOIN_GROUP
     response = JoinGroupResponse
+    versions = (0, 1)
 
 
 @frozen

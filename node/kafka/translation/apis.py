@@ -5,12 +5,31 @@ from __future__ import annotations
 from node.kafka.api_versions import offered
 from node.kafka.calls import Call, KafkaApi, NativeHandler, Outcome
 from node.kafka.topic_names import TopicNames
+from node.kafka.translation.group_admin import GroupAdminTranslation
+from node.kafka.translation.group_membership import GroupMembershipTranslation
+from node.kafka.translation.group_offsets import GroupOffsetTranslation
 from node.kafka.translation.log_offsets import LogOffsetTranslation
 from node.kafka.translation.metadata import MetadataTranslation
 from node.kafka.translation.producers import ProducerTranslation
 from node.kafka.translation.records import RecordTranslation
 from node.metadata.metadata_cache import MetadataCache
 from tidelog.errors import BrokerError
+from tidelog.protocol.kafka.messages.group_admin import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from tidelog.protocol.kafka.messages.group_membership import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from tidelog.protocol.kafka.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
 from tidelog.protocol.kafka.messages.log_offsets import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from tidelog.protocol.kafka.messages.metadata import (
     ApiVersionsRequest,
@@ -42,6 +61,7 @@ def kafka_apis(handle: NativeHandler, metadata: MetadataCache) -> list[KafkaApi]
         KafkaApi(DescribeClusterRequest, Versions(0, 1), where.describe_cluster, where.describe_cluster_refused),
         KafkaApi(InitProducerIdRequest, Versions(0, 4), producers.init_producer_id, producers.refused),
         KafkaApi(OffsetForLeaderEpochRequest, Versions(2, 4), offsets.offset_for_leader_epoch, offsets.epoch_refused),
+        *_group_apis(handle),
     ]
 
     def api_versions(request: ApiVersionsRequest, call: Call) -> Outcome:
@@ -52,3 +72,20 @@ def kafka_apis(handle: NativeHandler, metadata: MetadataCache) -> list[KafkaApi]
 
     apis.append(KafkaApi(ApiVersionsRequest, Versions(0, 4), api_versions, api_versions_refused))
     return apis
+
+
+def _group_apis(handle: NativeHandler) -> list[KafkaApi]:
+    members, commits = GroupMembershipTranslation(handle), GroupOffsetTranslation(handle)
+    groups = GroupAdminTranslation(handle)
+    return [
+        KafkaApi(OffsetCommitRequest, Versions(0, 8), commits.commit, commits.commit_refused),
+        KafkaApi(OffsetFetchRequest, Versions(0, 8), commits.fetch, commits.fetch_refused),
+        KafkaApi(OffsetDeleteRequest, Versions(0, 0), commits.delete, commits.delete_refused),
+        KafkaApi(JoinGroupRequest, Versions(0, 9), members.join, members.join_refused),
+        KafkaApi(SyncGroupRequest, Versions(0, 5), members.sync, members.sync_refused),
+        KafkaApi(HeartbeatRequest, Versions(0, 4), members.heartbeat, members.heartbeat_refused),
+        KafkaApi(LeaveGroupRequest, Versions(0, 5), members.leave, members.leave_refused),
+        KafkaApi(DescribeGroupsRequest, Versions(0, 5), groups.describe, groups.describe_refused),
+        KafkaApi(ListGroupsRequest, Versions(0, 5), groups.list, groups.list_refused),
+        KafkaApi(DeleteGroupsRequest, Versions(0, 2), groups.delete, groups.delete_refused),
+    ]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from node.kafka.calls import Call, NativeHandler, Outcome, converted
+from node.kafka.translation.by_topic import by_topic
 from tidelog.errors import BrokerError, UnsupportedVersionError
 from tidelog.model import EARLIEST_TIMESTAMP, MAX_TIMESTAMP
 from tidelog.protocol import list_offsets_v0_messages as segments
@@ -172,7 +172,4 @@ def _listed(answers: Iterable[tuple[str, ListOffsetsPartitionResponse]]) -> List
 
 def _by_topic(answers: Iterable[tuple[str, T]], topic_of: Callable[[str, tuple[T, ...]], Any]) -> tuple[Any, ...]:
     """Return the answers grouped by topic, in the order in which the topics first occur."""
-    grouped: defaultdict[str, list[T]] = defaultdict(list)
-    for topic, answer in answers:
-        grouped[topic].append(answer)
-    return tuple(topic_of(topic, tuple(parts)) for topic, parts in grouped.items())
+    return tuple(topic_of(topic, parts) for topic, parts in by_topic(answers))

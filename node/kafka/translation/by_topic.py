@@ -1,0 +1,17 @@
+"""Results of partitions, as Kafka's responses nest them: grouped by topic."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def by_topic(results: Iterable[tuple[str, T]]) -> list[tuple[str, tuple[T, ...]]]:
+    """Return the results of each topic, in the order in which the topics first occur."""
+    grouped: defaultdict[str, list[T]] = defaultdict(list)
+    for topic, result in results:
+        grouped[topic].append(result)
+    return [(topic, tuple(found)) for topic, found in grouped.items()]

@@ -1,0 +1,200 @@
+"""Groups of unmodified Kafka clients, among themselves and together with our own consumers, over real brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from tests.clients.group_readers import (
+    ConfluentReader,
+    GroupReader,
+    KafkaPythonReader,
+    OurReader,
+    closing,
+)
+from tests.clients.kafka_cluster import KafkaCluster, kafka_cluster
+from tests.processes.harness.waiting import wait_for
+from tidelog import Admin, Producer, TopicPartition
+
+pytestmark = pytest.mark.xdist_group("groups of Kafka clients")  # all tests share one cluster
+
+PARTITIONS = 6
+PER_PARTITION = 50
+EVERYTHING = {(partition, offset) for partition in range(PARTITIONS) for offset in range(PER_PARTITION)}
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    settings: dict[str, Any] = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 3}
+    with kafka_cluster(tmp_path_factory.mktemp("cluster"), **settings) as started:
+        yield started
+
+
+@pytest.fixture
+def topic(cluster: KafkaCluster) -> str:
+    """Return a new topic with some records in each partition."""
+    name = f"t{next(_numbers)}"
+    cluster.create_topic(name, PARTITIONS)
+    produce(cluster, name)
+    return name
+
+
+@pytest.fixture
+def group() -> str:
+    return f"g{next(_numbers)}"
+
+
+def produce(cluster: KafkaCluster, topic: str) -> None:
+    with Producer(cluster.bootstrap_servers) as producer:
+        for partition, offset in sorted(EVERYTHING):
+            producer.send(topic, b"%d" % offset, partition=partition)
+
+
+def wait_shared(*readers: GroupReader) -> None:
+    """Wait until the readers own all partitions, each its own part."""
+
+    def is_shared() -> bool:
+        for each in readers:
+            assert each.error is None, each.error
+        owned = [partition for each in readers for partition in each.owned]
+        return sorted(owned) == list(range(PARTITIONS)) and all(each.owned for each in readers)
+
+    wait_for("the readers to share all partitions", is_shared, 40)
+
+
+def wait_all_seen(*readers: GroupReader) -> None:
+    wait_for("all records to be read", lambda: {seen for each in readers for seen in each.seen} >= EVERYTHING, 40)
+
+
+KINDS: dict[str, Callable[..., GroupReader]] = {
+    "ours": OurReader,
+    "confluent": ConfluentReader,
+    "kafka-python": KafkaPythonReader,
+}
+PAIRS = [
+    ("confluent", "confluent"),
+    ("confluent", "ours"),
+    ("ours", "confluent"),
+    ("kafka-python", "confluent"),
+    ("ours", "kafka-python"),
+]
+
+
+@pytest.mark.parametrize("kinds", PAIRS, ids="+".join)
+def test_clients_of_these_kinds_share_a_group(
+    cluster: KafkaCluster, topic: str, group: str, kinds: tuple[str, ...]
+) -> None:
+    if "kafka-python" in kinds:
+        pytest.importorskip("kafka")
+    named: dict[str, dict[str, Any]] = {"ours": {"group_id": group}, "confluent": {"group_id": group}}
+    first, second = (KINDS[kind](cluster, topic, **named.get(kind, {"group_id": group})) for kind in kinds)
+    with closing(first, second):
+        wait_shared(first, second)
+        wait_all_seen(first, second)
+    with Admin(cluster.bootstrap_servers) as admin:
+        committed = admin.list_consumer_group_offsets(group)
+        assert {tp: each.offset for tp, each in committed.items()} == {
+            TopicPartition(topic, partition): PER_PARTITION for partition in range(PARTITIONS)
+        }
+    third = KINDS[kinds[1]](cluster, topic, group_id=group)
+    with closing(third):
+        wait_shared(third)
+        produce(cluster, topic)
+        wait_for("the new records", lambda: len(third.seen) >= len(EVERYTHING), 40)
+    assert min(offset for _, offset in third.seen) == PER_PARTITION, "the committed offsets count for each kind"
+
+
+@pytest.mark.parametrize(
+    "kinds", [("confluent", "confluent"), ("confluent", "ours"), ("ours", "confluent")], ids="+".join
+)
+def test_cooperative_members_of_two_kinds_share_a_group(
+    cluster: KafkaCluster, topic: str, group: str, kinds: tuple[str, ...]
+) -> None:
+    strategy = {
+        "ours": {"partition_assignment_strategy": "cooperative-sticky"},
+        "confluent": {"partition_assignment_strategy": "cooperative-sticky"},
+    }
+    first, second = (KINDS[kind](cluster, topic, group_id=group, **strategy[kind]) for kind in kinds)
+    with closing(first, second):
+        wait_shared(first, second)
+        wait_all_seen(first, second)
+
+
+def test_static_member_restarts_without_a_rebalance(cluster: KafkaCluster, topic: str, group: str) -> None:
+    options = {"group_id": group, "session_timeout_ms": 30_000}
+    first = ConfluentReader(cluster, topic, group_instance_id="a", **options)
+    second = ConfluentReader(cluster, topic, group_instance_id="b", **options)
+    with closing(second):
+        with closing(first):
+            wait_shared(first, second)
+            owned = set(first.owned)
+        with Admin(cluster.bootstrap_servers) as admin:
+            described = admin.describe_consumer_groups([group])[group]
+        assert str(described.state) == "Stable"
+        assert {member.group_instance_id for member in described.members} == {"a", "b"}
+        before = second.assignments
+        again = ConfluentReader(cluster, topic, group_instance_id="a", **options)
+        with closing(again):
+            wait_for("the assignment", lambda: again.owned == owned, 20)
+            assert second.assignments == before
+
+
+def test_admin_client_of_kafka_shows_and_changes_groups(cluster: KafkaCluster, topic: str, group: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.kafka_bootstrap_servers})
+    reader = ConfluentReader(cluster, topic, group_id=group)
+    with closing(reader):
+        wait_all_seen(reader)
+        described = admin.describe_consumer_groups([group])[group].result(20)
+        assert described.state == confluent_kafka.ConsumerGroupState.STABLE
+        [member] = described.members
+        assert {tp.partition for tp in member.assignment.topic_partitions} == set(range(PARTITIONS))
+        listed = {each.group_id: each for each in admin.list_consumer_groups().result(20).valid}
+        assert listed[group].state == confluent_kafka.ConsumerGroupState.STABLE
+        assert listed[group].type == confluent_kafka.ConsumerGroupType.CLASSIC
+        with pytest.raises(confluent_kafka.KafkaException, match=r"NON_EMPTY_GROUP|not empty"):
+            admin.delete_consumer_groups([group])[group].result(20)
+
+    wanted = confluent_kafka.ConsumerGroupTopicPartitions
+    found = admin.list_consumer_group_offsets([wanted(group)])[group].result(20)
+    assert {(tp.partition, tp.offset) for tp in found.topic_partitions} == {
+        (partition, PER_PARTITION) for partition in range(PARTITIONS)
+    }
+    moved = confluent_kafka.TopicPartition(topic, 3, 7)
+    admin.alter_consumer_group_offsets([wanted(group, [moved])])[group].result(20)
+    with Admin(cluster.bootstrap_servers) as ours:
+        assert ours.list_consumer_group_offsets(group)[TopicPartition(topic, 3)].offset == 7
+    admin.delete_consumer_groups([group])[group].result(20)
+    with Admin(cluster.bootstrap_servers) as ours:
+        assert ours.list_consumer_group_offsets(group) == {}
+
+
+def test_offsets_of_our_own_consumer_are_read_by_a_kafka_client(cluster: KafkaCluster, topic: str, group: str) -> None:
+    reader = OurReader(cluster, topic, group_id=group)
+    with closing(reader):
+        wait_all_seen(reader)
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.kafka_bootstrap_servers, "group.id": group})
+    asked = [confluent_kafka.TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+    assert [tp.offset for tp in consumer.committed(asked, timeout=20)] == [PER_PARTITION] * PARTITIONS
+    consumer.close()
+
+
+def test_group_outlives_its_coordinator(cluster: KafkaCluster, topic: str, group: str) -> None:
+    first, second = ConfluentReader(cluster, topic, group_id=group), OurReader(cluster, topic, group_id=group)
+    with closing(first, second):
+        wait_shared(first, second)
+        with Admin(cluster.bootstrap_servers) as admin:
+            coordinator = admin.describe_consumer_groups([group])[group].coordinator
+        cluster.kill(coordinator)
+        try:
+            produce(cluster, topic)
+            wanted = {(partition, offset + PER_PARTITION) for partition, offset in EVERYTHING}
+            wait_for("the new records", lambda: {s for each in (first, second) for s in each.seen} >= wanted, 60)
+        finally:
+            cluster.start_broker(coordinator)

@@ -1,0 +1,44 @@
+"""Requests of a Kafka client to a broker in memory, through the bytes of Kafka's protocol in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from node.kafka.calls import Call, KafkaApi, Later, NativeHandler
+from node.kafka.translation.apis import kafka_apis
+from node.metadata.metadata_cache import MetadataCache
+from node.net.server import RequestContext
+from tests.node.memory_node import Node
+from tidelog.errors import BrokerError
+from tidelog.protocol.kafka.codec import decode, encode
+from tidelog.protocol.kafka.schema import Request, Response
+
+CONTEXT = RequestContext(b"kafka-1", "a client", -1, -1, False, "KAFKA", "10.0.0.1")
+
+
+async def ask(node: Node, request: Request, version: int) -> Any:
+    """Send a request in this version to the broker's handlers, and return the response."""
+    return await ask_one_of(kafka_apis(node.handlers.handle, node.metadata), request, version)
+
+
+async def ask_handler(handle: NativeHandler, request: Request, version: int) -> Any:
+    """Send a request in this version to a handler of typed requests, and return the response."""
+    return await ask_one_of(kafka_apis(handle, MetadataCache("c")), request, version)
+
+
+async def ask_one_of(apis: Iterable[KafkaApi], request: Request, version: int) -> Any:
+    api = next(each for each in apis if each.request is type(request))
+    assert version in api.versions, "the version is offered"
+    received = decode(type(request), version, encode(request, version))
+    try:
+        outcome = api.handle(received, Call(version, CONTEXT))
+        if isinstance(outcome, Later):
+            outcome = outcome.convert(await outcome.deferred)
+        elif outcome is not None and not isinstance(outcome, Response):
+            outcome = await outcome
+    except BrokerError as error:
+        outcome = api.refuse(received, error)
+    assert outcome is not None, "every request but a Produce with acks=0 gets a response"
+    assert type(outcome) is type(request).response
+    return decode(type(outcome), version, encode(outcome, version))
