@@ -14,3 +14,6 @@ settings.load_profile("shared cores")
 settings.register_profile("no shrinking", phases=set(Phase) - {Phase.shrink, Phase.explain})
 if os.environ.get("TIDELOG_TESTS") == "no shrinking":
     settings.load_profile("no shrinking")
+
+# Tests run at the same time, and a broker that was killed must find its port free when it starts again.
+os.environ["TIDELOG_PORT"] = "0"

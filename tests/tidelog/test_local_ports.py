@@ -1,38 +1,25 @@
-"""Ports of clusters that are started at the same time."""
+"""The ports of local processes, which are chosen once."""
 
 from __future__ import annotations
 
-import socket
 from contextlib import ExitStack
 
-import pytest
-
-from tidelog.errors import LocalError
-from tidelog.local.processes import ports
-from tidelog.local.processes.ports import LOOPBACK, choose_port, port_is_free
+from tidelog.local.processes.ports import choose_port, port_is_free
 
 
-def test_chosen_port_is_reserved_until_its_process_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preferred_port_is_chosen_if_it_is_free() -> None:
     with ExitStack() as held:
-        port = choose_port(held=held)
-        monkeypatch.setattr(ports.random, "choice", lambda candidates: port)
-        with pytest.raises(LocalError, match="no free port"):
-            choose_port()
-        assert port_is_free(port), "for whom it was chosen"
-        with socket.socket() as server:
-            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            server.bind((LOOPBACK, port))
-            server.listen(1)
-            held.close()
-            assert not port_is_free(port)
-            with pytest.raises(LocalError, match="no free port"):
-                choose_port()
-            with socket.create_connection((LOOPBACK, port), 10):
-                pass
+        free = choose_port(held=held)
+    assert choose_port(preferred=free) == free
 
 
-def test_released_port_is_chosen_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_port_is_chosen_if_the_preferred_one_is_taken() -> None:
     with ExitStack() as held:
-        port = choose_port(held=held)
-    monkeypatch.setattr(ports.random, "choice", lambda candidates: port)
-    assert choose_port() == port
+        taken = choose_port(held=held)
+        assert choose_port(preferred=taken) != taken
+    assert choose_port({taken}, preferred=taken) != taken
+
+
+def test_port_zero_means_any_port() -> None:
+    chosen = choose_port(preferred=0)
+    assert chosen > 0 and port_is_free(chosen)

@@ -26,7 +26,7 @@ from tidelog.errors import LocalError
 from tidelog.local.broker import launch_broker
 from tidelog.local.home import data_home, down_command, forget_last_up, prepare_directory, remember_last_up
 from tidelog.local.processes.log_tail import last_error_line
-from tidelog.local.processes.ports import KAFKA_PORT, choose_port
+from tidelog.local.processes.ports import choose_port
 from tidelog.local.processes.process import Condition, Process
 from tidelog.local.processes.process_placement import DEFAULT_PLACEMENT, ZOOKEEPER, Placement
 from tidelog.local.readiness import why_not_ready
@@ -129,6 +129,7 @@ class LocalCluster:
         zookeeper: str | None = None,
         settings: Mapping[str, str | int] | None = None,
         config: Path | None = None,
+        kafka_port: int = 0,
         on_ready: OnReady = lambda process, address: None,
         on_lost: OnLost = lambda directory: None,
         on_wait: OnWait = lambda process, reason, waited_ms: None,
@@ -141,6 +142,8 @@ class LocalCluster:
         zookeeper   an external ZooKeeper ("host:port,…"); None starts an embedded one; may not change later
         settings    settings for every broker, added to those of earlier calls
         config      a file of settings for every broker, which is kept until another file is given
+        kafka_port  the port of broker 1 for Kafka clients, if it is free; broker 2 gets the next one, and so on. Any
+                    free port if it is taken, or if this is 0. A broker keeps the port that it has
         on_ready, on_lost, on_wait   called during the call: see `OnReady`, `OnLost` and `OnWait`
 
         Running brokers keep the settings that they have read. If this call fails or is interrupted, it stops the
@@ -154,7 +157,7 @@ class LocalCluster:
         with self.locked(), contextlib.ExitStack() as held:
             self.refresh()
             self._raise_if_suspended()
-            planned = self._plan(brokers, zookeeper, settings, held)
+            planned = self._plan(brokers, zookeeper, settings, kafka_port, held)
             if config is not None:
                 planned = replace(planned, config=str(config.absolute()))
             setting_names(planned.config)
@@ -317,6 +320,7 @@ class LocalCluster:
         brokers: int | None,
         zookeeper: str | None,
         settings: Mapping[str, str | int] | None,
+        kafka_port: int,
         held: contextlib.ExitStack,
     ) -> ClusterState:
         """Return the state to start, without saving it: the known processes, and the new ones with their ports.
@@ -359,9 +363,10 @@ class LocalCluster:
                 state = state.with_broker(replace(broker, http_port=http_port))
         for broker in state.brokers:
             if not broker.kafka_port and not broker.running:
-                kafka_port = choose_port(taken, held, preferred=KAFKA_PORT + broker.broker_id - 1)
-                taken.add(kafka_port)
-                state = state.with_broker(replace(broker, kafka_port=kafka_port))
+                preferred = kafka_port + broker.broker_id - 1 if kafka_port else 0
+                chosen = choose_port(taken, held, preferred=preferred)
+                taken.add(chosen)
+                state = state.with_broker(replace(broker, kafka_port=chosen))
         return replace(state, settings={**state.settings, **(settings or {})})
 
     def _start_zookeeper(self, started: list[Process], on_ready: OnReady, deadline_ms: int) -> None:

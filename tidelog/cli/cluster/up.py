@@ -18,12 +18,14 @@ from tidelog.cli.common_options import data_dir_option
 from tidelog.cli.terminal.interrupts import interrupted_by
 from tidelog.clock import SystemClock
 from tidelog.local.cluster import DEFAULT_BROKERS, LocalCluster
+from tidelog.local.processes.ports import KAFKA_PORT
 from tidelog.local.readiness import reasons
 from tidelog.local.state import ClusterState
 from tidelog.quantities import format_duration
 
 _LOOK_EVERY_S = 0.5
 _MOST_BROKERS = 100
+_HIGHEST_PORT = 65_535
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -50,6 +52,15 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     metavar="DIR",
     help="Directory in which each started broker records its event history; kept for the next tidelog up.",
 )
+@click.option(
+    "--port",
+    type=click.IntRange(0, _HIGHEST_PORT),
+    envvar="TIDELOG_PORT",
+    default=KAFKA_PORT,
+    show_default=True,
+    help="Port of the first new broker for Kafka clients, if it is free; each further broker takes the next one."
+    " A broker gets any free port if its own is taken, or if this is 0, and keeps it.",
+)
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready; stop it with tidelog down.")
 @click.option(
     "--json",
@@ -63,6 +74,7 @@ def up(
     zookeeper: str | None,
     config: Path | None,
     histories: Path | None,
+    port: int,
     detach: bool,
     as_json: bool,
 ) -> int | None:
@@ -78,6 +90,7 @@ def up(
             brokers,
             zookeeper=zookeeper,
             config=config,
+            kafka_port=port,
             on_ready=reporter,
             on_lost=_report_lost_directory,
             on_wait=_report_wait,
@@ -141,6 +154,7 @@ def _show_ready(cluster: LocalCluster, state: ClusterState, in_background: bool)
     click.echo(
         f"""
 bootstrap servers  {state.bootstrap_servers}
+Kafka clients      {state.kafka_bootstrap_servers}
 ZooKeeper          {state.zookeeper}
 metrics            {watched}
 data               {cluster.data_dir}
