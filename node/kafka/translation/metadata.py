@@ -24,6 +24,11 @@ from tidelog.protocol.kafka.primitives import ZERO_UUID, uuid_from_text, uuid_to
 
 #: The first version of FindCoordinator that asks for several groups.
 _SEVERAL_GROUPS = 4
+#: The types of coordinators.
+_GROUP, _TRANSACTION = 0, 1
+#: TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Each client stops at this error and reports it, while librdkafka repeats the
+#: request after any other one until its caller's timeout.
+_NO_TRANSACTIONS = 53
 #: The first version in which an empty list of topics means none, and null means all.
 _NULL_MEANS_ALL = 1
 
@@ -63,8 +68,13 @@ class MetadataTranslation:
     def find_coordinator(self, request: FindCoordinatorRequest, call: Call) -> Outcome:
         """Find the coordinators of groups."""
         keys = request.coordinator_keys if call.version >= _SEVERAL_GROUPS else (request.key,)
-        if request.key_type != 0:
-            raise InvalidRequestError("only groups have coordinators: transactions are not supported")
+        if request.key_type == _TRANSACTION:
+            return _coordinators(
+                [_no_coordinator(key, _NO_TRANSACTIONS, "transactions are not supported") for key in keys],
+                several=call.version >= _SEVERAL_GROUPS,
+            )
+        if request.key_type != _GROUP:
+            raise InvalidRequestError(f"coordinators of type {request.key_type} are not supported")
         outcome = self._handle(group_messages.FindCoordinatorRequest(keys), call.context)
 
         def convert(response: group_messages.FindCoordinatorResponse) -> FindCoordinatorResponse:
@@ -87,10 +97,7 @@ class MetadataTranslation:
     def find_coordinator_refused(request: FindCoordinatorRequest, error: BrokerError) -> FindCoordinatorResponse:
         """Return the response in which every group has this error."""
         several = bool(request.coordinator_keys)
-        failed = [
-            Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=str(error))
-            for key in request.coordinator_keys or (request.key,)
-        ]
+        failed = [_no_coordinator(key, error.code, str(error)) for key in request.coordinator_keys or (request.key,)]
         return _coordinators(failed, several=several)
 
     # --- DescribeCluster -----------------------------------------------------------------------------
@@ -156,6 +163,10 @@ def _described(response: native.MetadataResponse, unknown: list[bytes]) -> Metad
 
 def _topic_with_error(name: str | None, topic_id: bytes, error_code: int) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=error_code, name=name, topic_id=topic_id or ZERO_UUID, partitions=())
+
+
+def _no_coordinator(key: str, error_code: int, message: str) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error_code, error_message=message)
 
 
 def _coordinators(found: list[Coordinator], *, several: bool) -> FindCoordinatorResponse:
