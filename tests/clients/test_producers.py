@@ -1,0 +1,120 @@
+"""Idempotent producers, transactions, and what producers keep when the leader is killed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.clients.adapters.foreign_client import ForeignClient, Record, RefusedError
+from tests.clients.adapters.registry import NAMES
+from tests.processes.harness.cluster import RunningCluster
+from tidelog import TopicPartition
+
+pytestmark = pytest.mark.xdist_group("clients")  # all tests share one cluster
+
+Client = Callable[[str], ForeignClient]
+
+#: Each producer with another client that reads its records. The first row of each producer is in the normal selection.
+READERS = {
+    "confluent-kafka": "kafka-python",
+    "kafka-python": "aiokafka",
+    "aiokafka": "kcat",
+    "kcat": "confluent-kafka",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_idempotent_producer_writes_each_record_once(client: Client, topic: str, name: str) -> None:
+    records = [Record(b"%d" % number) for number in range(500)]
+    assert client(name).produce(topic, records, is_idempotent=True) == records
+    assert [each.value for each in client(READERS[name]).consume(topic, 500)] == [each.value for each in records]
+    assert client(name).offset_range(topic) == (0, 500)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_transactions_are_refused_at_once_with_a_clear_error(client: Client, name: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(RefusedError, match=r"(?i)transaction"):
+        client(name).begin_transactions()
+    assert time.monotonic() - began < 8
+
+
+class Stream:
+    """Yields records at a steady pace until the test has seen enough."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self._ended = threading.Event()
+
+    def __iter__(self) -> Iterator[Record]:
+        while not self._ended.wait(0.002) and self.sent < 20_000:
+            self.sent += 1
+            yield Record(b"%d" % (self.sent - 1))
+
+    def wait_for(self, more: int) -> None:
+        """Wait until so many more records have been sent."""
+        wanted, deadline = self.sent + more, time.monotonic() + 60
+        while self.sent < wanted and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert self.sent >= wanted, f"only {self.sent} records were sent"
+
+    def end(self) -> None:
+        self._ended.set()
+
+
+def survivors_of_a_kill(
+    cluster: RunningCluster, topic: str, producer: ForeignClient, reader: ForeignClient, *, is_idempotent: bool | None
+) -> tuple[list[bytes], list[bytes]]:
+    """Kill the leader while the client produces. Return the acknowledged values, and all values that are read back."""
+    tp, stream, outcome = TopicPartition(topic, 0), Stream(), []
+    thread = threading.Thread(
+        target=lambda: outcome.append(producer.produce(topic, stream, is_idempotent=is_idempotent))
+    )
+    thread.start()
+    leader = cluster.leader(tp)
+    try:
+        stream.wait_for(300)
+        cluster.kill(leader)
+        stream.wait_for(500)
+    finally:
+        stream.end()
+        thread.join(120)
+        cluster.restart(leader)
+    assert outcome, "the producer failed"
+    cluster.wait_in_sync(tp)
+    _, end = producer.offset_range(topic)
+    read = [each.value or b"" for each in reader.consume(topic, end)]
+    return [each.value or b"" for each in outcome[0]], read
+
+
+@pytest.mark.parametrize(
+    ("name", "reader"),
+    [
+        pytest.param(name, reader, marks=[] if READERS[name] == reader else pytest.mark.slow)
+        for name in NAMES
+        for reader in NAMES
+        if name != reader
+    ],
+)
+def test_no_acknowledged_record_is_lost_with_a_killed_leader(
+    cluster: RunningCluster, client: Client, topic: str, name: str, reader: str
+) -> None:
+    producer = client(name)
+    acknowledged, read = survivors_of_a_kill(cluster, topic, producer, client(reader), is_idempotent=None)
+    assert len(acknowledged) > 500 and set(acknowledged) <= set(read)
+    if producer.is_idempotent:
+        assert read == sorted(set(read), key=int), "records are repeated or out of order"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in ("kafka-python", "kcat") else []) for name in NAMES]
+)
+def test_idempotent_producer_repeats_nothing_with_a_killed_leader(
+    cluster: RunningCluster, client: Client, topic: str, name: str
+) -> None:
+    acknowledged, read = survivors_of_a_kill(cluster, topic, client(name), client(READERS[name]), is_idempotent=True)
+    assert len(acknowledged) > 500 and set(acknowledged) <= set(read)
+    assert read == sorted(set(read), key=int), "records are repeated or out of order"
