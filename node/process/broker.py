@@ -127,7 +127,7 @@ class Broker:
         handlers = self._wire(zk_client)
 
         # The listeners open before the registration announces them, so that no connection to them is refused.
-        kafka = kafka_apis(handlers.handle, self._metadata)
+        kafka = kafka_apis(handlers.handle, self._metadata, self._clock)
         for listener in listeners:
             if listener.for_kafka_clients:
                 await self._open_kafka_listener(kafka, listener)

@@ -13,6 +13,7 @@ from node.kafka.translation.metadata import MetadataTranslation
 from node.kafka.translation.producers import ProducerTranslation
 from node.kafka.translation.records import RecordTranslation
 from node.metadata.metadata_cache import MetadataCache
+from tidelog.clock import Clock
 from tidelog.errors import BrokerError
 from tidelog.protocol.kafka.messages.group_admin import (
     DeleteGroupsRequest,
@@ -43,14 +44,14 @@ from tidelog.protocol.kafka.messages.records import FetchRequest, ProduceRequest
 from tidelog.protocol.kafka.schema import Versions
 
 
-def kafka_apis(handle: NativeHandler, metadata: MetadataCache) -> list[KafkaApi]:
+def kafka_apis(handle: NativeHandler, metadata: MetadataCache, clock: Clock) -> list[KafkaApi]:
     """Return the APIs of one broker, in front of its handler of typed requests.
 
     Produce is offered from version 0 on, although only versions from 3 on are understood. Older versions of librdkafka
     compress records only if the broker offers version 0, and then use a later one.
     """
     names = TopicNames(metadata)
-    records, offsets = RecordTranslation(handle, metadata, names), LogOffsetTranslation(handle)
+    records, offsets = RecordTranslation(handle, metadata, names, clock), LogOffsetTranslation(handle)
     where, producers = MetadataTranslation(handle, names), ProducerTranslation(handle)
     apis = [
         KafkaApi(ProduceRequest, Versions(0, 10), records.produce, records.produce_refused),

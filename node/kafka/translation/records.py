@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from node.kafka.calls import Call, NativeHandler, Outcome, converted
+from node.kafka.fetch_sessions import ConsumerSession, ConsumerSessions, PartitionKey
 from node.kafka.topic_names import TopicNames
 from node.kafka.translation.leaders import LeaderHints
 from node.metadata.metadata_cache import MetadataCache
+from tidelog.clock import Clock
 from tidelog.errors import (
     BrokerError,
+    FetchSessionIdNotFoundError,
+    InvalidFetchSessionEpochError,
     InvalidRequestError,
     UnknownTopicIdError,
 )
@@ -27,19 +31,21 @@ from tidelog.protocol.kafka.messages.records import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from tidelog.protocol.kafka.primitives import uuid_to_text
+from tidelog.protocol.kafka.primitives import ZERO_UUID, uuid_to_text
 
-#: The first version of Fetch that names topics by their ids.
-_TOPIC_IDS = 13
+#: The first versions of Fetch that name the new leader, and its address (KIP-951).
+_LEADERS_IN_FETCH, _ADDRESSES_IN_FETCH = 12, 16
 
 
 class RecordTranslation:
     """The translations of Produce and Fetch; `handle` is the broker's own handler."""
 
-    def __init__(self, handle: NativeHandler, metadata: MetadataCache, names: TopicNames) -> None:
+    def __init__(self, handle: NativeHandler, metadata: MetadataCache, names: TopicNames, clock: Clock) -> None:
         self._handle = handle
         self._metadata = metadata
         self._names = names
+        self._clock = clock
+        self._sessions = ConsumerSessions()
 
     # --- Produce -------------------------------------------------------------------------------------
 
@@ -102,56 +108,59 @@ class RecordTranslation:
         """Read records. Only consumers may fetch here, because brokers replicate over their own protocol."""
         if request.replica_id != CONSUMER_REPLICA_ID or request.replica_state.replica_id != CONSUMER_REPLICA_ID:
             raise InvalidRequestError("followers do not fetch over Kafka's protocol")
-        by_id = call.version >= _TOPIC_IDS
-        names = (
-            {topic.topic_id: self._names.name_of(uuid_to_text(topic.topic_id)) for topic in request.topics}
-            if by_id
-            else {}
-        )
-        unknown: list[tuple[bytes, int]] = []
-        wanted: list[native.FetchPartition] = []
-        for topic in request.topics:
-            name = names[topic.topic_id] if by_id else topic.topic
-            for each in topic.partitions:
-                if name is None:
-                    unknown.append((topic.topic_id, each.partition))
-                    continue
-                wanted.append(
-                    native.FetchPartition(
-                        name,
-                        each.partition,
-                        each.current_leader_epoch,
-                        each.fetch_offset,
-                        each.partition_max_bytes,
-                        topic_id=uuid_to_text(topic.topic_id) if by_id else "",
-                    )
+        session, partitions = self._sessions.wanted(request, call.version, self._clock.monotonic_ms())
+        wanted: dict[tuple[str, int], PartitionKey] = {}
+        to_read: list[native.FetchPartition] = []
+        unknown: list[PartitionKey] = []
+        for key, each in partitions.items():
+            topic_id = uuid_to_text(key[0]) if isinstance(key[0], bytes) else ""
+            name = self._names.name_of(topic_id) if isinstance(key[0], bytes) else key[0]
+            if name is None:
+                unknown.append(key)
+                continue
+            wanted[name, each.partition] = key
+            to_read.append(
+                native.FetchPartition(
+                    name,
+                    each.partition,
+                    each.current_leader_epoch,
+                    each.fetch_offset,
+                    each.partition_max_bytes,
+                    topic_id=topic_id,
                 )
-        ids = {name: topic_id for topic_id, name in names.items() if name is not None}
-        wait_ms = 0 if unknown else request.max_wait_ms
+            )
         outcome = self._handle(
             native.FetchRequest(
                 CONSUMER_REPLICA_ID,
-                wait_ms,
+                0 if unknown else request.max_wait_ms,
                 request.min_bytes,
                 request.max_bytes,
-                tuple(wanted),
+                tuple(to_read),
                 request.isolation_level,
             ),
             call.context,
         )
-        return converted(outcome, lambda response: self._fetched(response, call, ids, unknown))
+        return converted(outcome, lambda response: self._fetched(response, call, session, wanted, unknown))
 
     def _fetched(
         self,
         response: native.FetchResponse,
         call: Call,
-        ids: dict[str, bytes],
-        unknown: Iterable[tuple[bytes, int]],
+        session: ConsumerSession | None,
+        wanted: Mapping[tuple[str, int], PartitionKey],
+        unknown: Iterable[PartitionKey],
     ) -> FetchResponse:
+        """Return the response: all partitions without a session, else those with news for the consumer."""
         hints = LeaderHints(self._metadata, call.context.listener)
-        topics: defaultdict[str, list[PartitionData]] = defaultdict(list)
+        topics: defaultdict[str | bytes, list[PartitionData]] = defaultdict(list)
+
+        def add(key: PartitionKey, data: PartitionData) -> None:
+            if session is None or session.has_news(key, data):
+                topics[key[0]].append(data)
+
         for each in response.partitions:
-            topics[each.topic].append(
+            add(
+                wanted[each.topic, each.partition],
                 PartitionData(
                     partition_index=each.partition,
                     error_code=each.error_code,
@@ -160,24 +169,32 @@ class RecordTranslation:
                     log_start_offset=each.log_start_offset,
                     aborted_transactions=None,
                     records=b"" if each.records is None else each.records,
-                    **hints.of(each.topic, each.partition, each.error_code, call.version >= 12),
+                    **hints.of(each.topic, each.partition, each.error_code, call.version >= _LEADERS_IN_FETCH),
+                ),
+            )
+        for key in unknown:
+            add(key, _failed(key[1], UnknownTopicIdError.code))
+        return FetchResponse(
+            session_id=0 if session is None else session.id,
+            responses=tuple(
+                FetchableTopicResponse(
+                    topic=topic if isinstance(topic, str) else "",
+                    topic_id=topic if isinstance(topic, bytes) else ZERO_UUID,
+                    partitions=tuple(parts),
                 )
-            )
-        found = [
-            FetchableTopicResponse(
-                topic=name if not ids else "", topic_id=ids.get(name, bytes(16)), partitions=tuple(parts)
-            )
-            for name, parts in topics.items()
-        ]
-        missing: defaultdict[bytes, list[PartitionData]] = defaultdict(list)
-        for topic_id, partition in unknown:
-            missing[topic_id].append(_failed(partition, UnknownTopicIdError.code))
-        found += [FetchableTopicResponse(topic_id=key, partitions=tuple(parts)) for key, parts in missing.items()]
-        return FetchResponse(responses=tuple(found), node_endpoints=hints.endpoints if call.version >= 16 else ())
+                for topic, parts in topics.items()
+            ),
+            node_endpoints=hints.endpoints if call.version >= _ADDRESSES_IN_FETCH else (),
+        )
 
     @staticmethod
     def fetch_refused(request: FetchRequest, error: BrokerError) -> FetchResponse:
-        """Return the response that carries this error for the whole request, and for every partition."""
+        """Return the response that carries this error for the whole request, and for every partition.
+
+        An error of the session says nothing about partitions.
+        """
+        if isinstance(error, FetchSessionIdNotFoundError | InvalidFetchSessionEpochError):
+            return FetchResponse(error_code=error.code, responses=())
         return FetchResponse(
             error_code=error.code,
             responses=tuple(

@@ -10,6 +10,7 @@ from node.kafka.translation.apis import kafka_apis
 from node.metadata.metadata_cache import MetadataCache
 from node.net.server import RequestContext
 from tests.node.memory_node import Node
+from tidelog.clock import SystemClock
 from tidelog.errors import BrokerError
 from tidelog.protocol.kafka.codec import decode, encode
 from tidelog.protocol.kafka.schema import Request, Response
@@ -19,12 +20,12 @@ CONTEXT = RequestContext(b"kafka-1", "a client", -1, -1, False, "KAFKA", "10.0.0
 
 async def ask(node: Node, request: Request, version: int) -> Any:
     """Send a request in this version to the broker's handlers, and return the response."""
-    return await ask_one_of(kafka_apis(node.handlers.handle, node.metadata), request, version)
+    return await ask_one_of(kafka_apis(node.handlers.handle, node.metadata, SystemClock()), request, version)
 
 
 async def ask_handler(handle: NativeHandler, request: Request, version: int) -> Any:
     """Send a request in this version to a handler of typed requests, and return the response."""
-    return await ask_one_of(kafka_apis(handle, MetadataCache("c")), request, version)
+    return await ask_one_of(kafka_apis(handle, MetadataCache("c"), SystemClock()), request, version)
 
 
 async def ask_one_of(apis: Iterable[KafkaApi], request: Request, version: int) -> Any:

@@ -1,0 +1,127 @@
+"""Incremental fetch sessions of Kafka's consumers (KIP-227).
+
+A consumer names all its partitions once. Each later fetch of the session names only partitions whose position has
+changed, and the response has only partitions with records, an error, a new high watermark or a new log start offset. A
+consumer with a thousand idle partitions then sends and receives a few bytes per fetch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tidelog.errors import FetchSessionIdNotFoundError, InvalidFetchSessionEpochError
+from tidelog.protocol.kafka.messages.records import FetchPartition, FetchRequest, PartitionData
+
+#: `max.incremental.fetch.session.cache.slots`.
+MAX_SESSIONS = 1000
+#: A session without a fetch for this long gives its slot to a new one.
+EVICTABLE_AFTER_MS = 120_000
+#: The session epoch of a fetch that begins a session, and that of a fetch without a session.
+FIRST_EPOCH = 0
+NO_SESSION = -1
+_LAST_EPOCH = 2**31 - 1
+#: The first version of Fetch with sessions.
+_SESSIONS = 7
+
+#: A topic's name, or its id in versions that name topics by id; and the partition.
+PartitionKey = tuple[str | bytes, int]
+
+
+@dataclass(slots=True)
+class Member:
+    """One partition of a session, as the consumer named it last.
+
+    sent   the high watermark and the log start offset that the consumer was sent last; None before the first response
+    """
+
+    requested: FetchPartition
+    sent: tuple[int, int] | None = None
+
+
+@dataclass(slots=True)
+class ConsumerSession:
+    """One session. `epoch` is the session epoch that its next fetch must have."""
+
+    id: int
+    used_at_ms: int
+    epoch: int = FIRST_EPOCH + 1
+    members: dict[PartitionKey, Member] = field(default_factory=dict)
+
+    def has_news(self, key: PartitionKey, data: PartitionData) -> bool:
+        """Return whether the consumer must get this partition's data, and note that it is sent then."""
+        member = self.members.get(key)
+        if member is None:
+            return True
+        offsets = (data.high_watermark, data.log_start_offset)
+        is_news = bool(data.error_code or data.records) or member.sent != offsets
+        if is_news:
+            member.sent = None if data.error_code else offsets
+        return is_news
+
+
+class ConsumerSessions:
+    """The sessions of one broker, by session id. Any connection may continue a session, as with Kafka."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[int, ConsumerSession] = {}
+        self._last_id = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def wanted(
+        self, request: FetchRequest, version: int, now_ms: int
+    ) -> tuple[ConsumerSession | None, dict[PartitionKey, FetchPartition]]:
+        """Return the fetch's session (None: it has none), and all partitions to read, in the order to serve them.
+
+        A new session is not begun if all slots are in use. Raises FetchSessionIdNotFoundError if the broker does not
+        have the session any more, and InvalidFetchSessionEpochError if a fetch of the session was lost.
+        """
+        named = dict(_named(request))
+        if version < _SESSIONS or request.session_epoch == NO_SESSION:
+            self._sessions.pop(request.session_id, None)
+            return None, named
+        if request.session_epoch == FIRST_EPOCH:
+            self._sessions.pop(request.session_id, None)
+            session = self._begin(now_ms)
+            if session is not None:
+                session.members = {key: Member(each) for key, each in named.items()}
+            return session, named
+        session = self._go_on(request, now_ms)
+        for topic in request.forgotten_topics_data:
+            for partition in topic.partitions:
+                session.members.pop((topic.topic or topic.topic_id, partition), None)
+        for key, each in named.items():
+            # A partition whose records were sent is named again, and served after all others, so that none starves.
+            before = session.members.pop(key, None)
+            session.members[key] = Member(each, before.sent if before else None)
+        return session, {key: member.requested for key, member in session.members.items()}
+
+    def _begin(self, now_ms: int) -> ConsumerSession | None:
+        if len(self._sessions) >= MAX_SESSIONS:
+            oldest = min(self._sessions.values(), key=lambda session: session.used_at_ms)
+            if now_ms - oldest.used_at_ms <= EVICTABLE_AFTER_MS:
+                return None
+            del self._sessions[oldest.id]
+        self._last_id += 1
+        session = self._sessions[self._last_id] = ConsumerSession(self._last_id, now_ms)
+        return session
+
+    def _go_on(self, request: FetchRequest, now_ms: int) -> ConsumerSession:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise FetchSessionIdNotFoundError(f"there is no fetch session {request.session_id}")
+        if request.session_epoch != session.epoch:
+            raise InvalidFetchSessionEpochError(
+                f"fetch session {session.id}: expected epoch {session.epoch}, got {request.session_epoch}"
+            )
+        session.epoch = FIRST_EPOCH + 1 if session.epoch == _LAST_EPOCH else session.epoch + 1
+        session.used_at_ms = now_ms
+        return session
+
+
+def _named(request: FetchRequest) -> Iterable[tuple[PartitionKey, FetchPartition]]:
+    for topic in request.topics:
+        for each in topic.partitions:
+            yield (topic.topic or topic.topic_id, each.partition), each
