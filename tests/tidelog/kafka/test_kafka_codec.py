@@ -200,6 +200,17 @@ def test_malformed_tagged_fields_are_a_protocol_error(tags: bytes) -> None:
         decode(HeartbeatRequest, 4, body[:-1] + tags)
 
 
+def test_elements_of_a_request_are_bounded_over_all_its_arrays() -> None:
+    def request(topics: int, partitions: int) -> bytes:
+        part = TopicProduceData(name="t", partition_data=(PartitionProduceData(index=0, records=None),) * partitions)
+        return encode(ProduceRequest(acks=1, timeout_ms=1, topic_data=(part,) * topics), 9)
+
+    fitting = request(255, 256)
+    assert len(decode(ProduceRequest, 9, fitting).topic_data) == 255
+    with pytest.raises(ProtocolError, match="more than 65536 elements"):
+        decode(ProduceRequest, 9, request(256, 256))
+
+
 def test_a_tagged_field_consists_of_its_value_alone() -> None:
     body = encode(ApiVersionsResponse(error_code=0, api_keys=()), 3)
     assert decode(ApiVersionsResponse, 3, body[:-1] + b"\x01\x03\x01\x01").zk_migration_ready

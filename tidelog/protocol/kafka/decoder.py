@@ -23,7 +23,19 @@ from tidelog.protocol.kafka.primitives import (
     read_uvarint,
     skip_tagged_fields,
 )
-from tidelog.protocol.kafka.schema import Array, Bytes, Field, Fixed, Nested, Records, Struct, Text, WireType, fields_of
+from tidelog.protocol.kafka.schema import (
+    Array,
+    Bytes,
+    Field,
+    Fixed,
+    Nested,
+    Records,
+    Request,
+    Struct,
+    Text,
+    WireType,
+    fields_of,
+)
 
 Decoder = Callable[[Any, int], tuple[Any, int]]
 """Returns the value at a position of bytes or of a memoryview, and the position after it."""
@@ -32,22 +44,29 @@ Decoder = Callable[[Any, int], tuple[Any, int]]
 MALFORMED = (struct.error, IndexError, UnicodeDecodeError)
 
 
+#: Maximum elements of all arrays of one request, except arrays of numbers. An element takes about a microsecond and up
+#: to a hundred times its bytes.
+MAX_REQUEST_ELEMENTS = 65_536
+
+
 def compile_decoder(cls: type[Struct], version: int, flexible: bool, as_view: bool) -> Decoder:
     """Return the function that decodes this class in this version. Its errors are ProtocolError and `MALFORMED`.
 
     The function takes a memoryview if `as_view`, else bytes, of which it takes strings in half the time.
     """
-    return _Source(cls.__name__, version, flexible, as_view).function(Nested(cls))
+    is_bounded = issubclass(cls, Request)
+    return _Source(cls.__name__, version, flexible, as_view, is_bounded).function(Nested(cls))
 
 
 class _Source:
     """The source of a generated decoder. Names ending with a number are local variables of one value each."""
 
-    def __init__(self, title: str, version: int, flexible: bool, as_view: bool) -> None:
+    def __init__(self, title: str, version: int, flexible: bool, as_view: bool, is_bounded: bool) -> None:
         self._title = title
         self._version = version
         self._flexible = flexible
         self._as_view = as_view
+        self._is_bounded = is_bounded
         self._lines: list[str] = []
         self._indent = 1
         self._run: list[tuple[str, str]] = []  # formats and variables of the fixed-size fields that are read next
@@ -58,13 +77,15 @@ class _Source:
             "read_tagged_fields": read_tagged_fields,
             "read_uvarint": read_uvarint,
             "ProtocolError": ProtocolError,
+            "MAX_ELEMENTS": MAX_REQUEST_ELEMENTS,
             "unpack_from": struct.unpack_from,
         }
 
     def function(self, type_: WireType, nullable: bool = False) -> Decoder:
         value = self._read(type_, nullable, self._title)
         self._flush()
-        source = "\n".join(["def decode(data, p):", "    end = len(data)", *self._lines, f"    return {value}, p", ""])
+        begin = ["def decode(data, p):", "    end = len(data)", *(["    elements = 0"] if self._is_bounded else [])]
+        source = "\n".join([*begin, *self._lines, f"    return {value}, p", ""])
         exec(compile(source, f"<decoder of {self._title} version {self._version}>", "exec"), self._constants)
         decoder: Decoder = self._constants["decode"]
         return decoder
@@ -152,6 +173,9 @@ class _Source:
             self._add(f"{target} = unpack_from(f'>{{{length}}}{item.format}', data, p); p += {needed}")
         else:
             items = self._name("items")
+            if self._is_bounded:
+                self._add(f"elements += {length}")
+                self._add("if elements > MAX_ELEMENTS: raise ProtocolError(f'more than {MAX_ELEMENTS} elements')")
             self._add(f"{items} = []")
             self._add(f"for _ in range({length}):")
             self._indent += 1
@@ -206,7 +230,7 @@ class _Source:
         self._add(f"{found}, p = read_tagged_fields(data, p - 1)")
         for each in tagged:
             title = f"{path}.{each.name}"
-            source = _Source(title, self._version, self._flexible, self._as_view)
+            source = _Source(title, self._version, self._flexible, self._as_view, self._is_bounded)
             decode = self._constant("decode", source.function(each.type, self._version in each.nullable))
             self._add(f"if {each.tag} in {found}:")
             self._add(f"    {values[each.name]}, e = {decode}({found}[{each.tag}], 0)")

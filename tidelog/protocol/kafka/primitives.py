@@ -17,7 +17,7 @@ from tidelog.model import Buffer
 #: Maximum bytes of a string as UTF-8. In versions that are not flexible the length is an int16.
 MAX_STRING_BYTES = 32767
 #: Maximum tagged fields of one structure that are read. Kafka defines at most five.
-MAX_TAGGED_FIELDS = 1000
+MAX_TAGGED_FIELDS = 20
 #: The topic id of no topic, and of messages whose version has no topic ids.
 ZERO_UUID = bytes(16)
 
