@@ -3,25 +3,35 @@
 A request whose records are appended, and which only waits for followers, lets the next request begin. Any other
 request that takes longer holds back those after it, because they may depend on its effect. A connection whose peer does
 not read its responses stops reading requests. No other connection notices either.
+
+A request that has begun is never cancelled when its connection is lost, because it may be half done.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Protocol, cast
 
 from node.kafka.frames import FrameError, FrameReader
+from node.kafka.request_memory import RequestMemory
 from tidelog.model import Buffer
 
 #: Requests of one connection without a response. Beyond this number the connection reads no further requests.
 MAX_UNANSWERED = 100
 #: Bytes of requests of one connection that wait to be handled. Beyond this number it reads no further requests.
 MAX_WAITING_BYTES = 1024 * 1024
-#: Unsent bytes of responses. Beyond this number the connection handles no further requests.
-MAX_UNSENT_BYTES = 1024 * 1024
+#: Bytes of responses of one connection that are not sent, or wait for the response to an earlier request. Beyond this
+#: number the connection handles no further requests.
+MAX_UNSENT_BYTES = 256 * 1024
+#: Requests of one connection that are handled in one iteration of the event loop.
+MAX_IN_A_ROW = 20
+#: Memory that a request takes beside its bytes while it waits.
+_FRAME_OBJECT_BYTES = 256
 
 Frames = Sequence[Buffer]
 
@@ -29,12 +39,12 @@ Frames = Sequence[Buffer]
 class LaterFrames:
     """A response whose request has had its effects, so that the next request may begin.
 
-    subscribe   called once with the function to call with the frames
+    subscribe   called once with the function to call with the frames, or with the reason to close the connection
     """
 
     __slots__ = ("subscribe",)
 
-    def __init__(self, subscribe: Callable[[Callable[[Frames], None]], None]) -> None:
+    def __init__(self, subscribe: Callable[[Callable[[Frames | FrameError], None]], None]) -> None:
         self.subscribe = subscribe
 
 
@@ -46,6 +56,8 @@ class Owner(Protocol):
     """The listener of a connection."""
 
     max_frame_bytes: int
+    read_buffer: memoryview
+    memory: RequestMemory
 
     def opened(self, connection: Connection) -> bool:
         """Return whether the connection may stay."""
@@ -61,17 +73,18 @@ class Owner(Protocol):
         """Answer delayed requests that the requests that arrived together have completed."""
         ...
 
-    def refused(self, connection: Connection, reason: str) -> None: ...
+    def refused(self, connection: Connection, error: FrameError) -> None: ...
 
 
 class _Slot:
     """The place of one response in the order of the requests."""
 
-    __slots__ = ("buffers", "is_done")
+    __slots__ = ("buffers", "is_done", "size_bytes")
 
     def __init__(self) -> None:
         self.is_done = False
-        self.buffers: Frames | None = None
+        self.buffers: Frames = ()
+        self.size_bytes = 0
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -79,21 +92,28 @@ class Connection(asyncio.BufferedProtocol):
 
     peer            the address of the client, for log lines and listings
     last_active_ms  when a request last arrived; set by the listener
+    held_bytes      the memory that requests and responses of this connection take
     """
 
     def __init__(self, owner: Owner) -> None:
         self.peer: tuple[str, int] = ("", 0)
         self.last_active_ms = 0
+        self.held_bytes = 0
         self.is_open = False
         self._owner = owner
-        self._reader = FrameReader(owner.max_frame_bytes)
+        self._reader = FrameReader(owner.max_frame_bytes, owner.read_buffer)
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[memoryview] = deque()
         self._waiting_bytes = 0
         self._slots: deque[_Slot] = deque()
+        self._parked_bytes = 0  # of responses that wait for the response to an earlier request
         self._task: asyncio.Future[Frames | None] | None = None
+        self._task_bytes = 0
+        self._moved_bytes = 0
         self._is_sending_paused = False
         self._is_reading_paused = False
+        self._is_going_on = False
+        self._is_due = False
 
     # --- asyncio's callbacks -------------------------------------------------------------------------
 
@@ -102,39 +122,43 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
         peer = transport.get_extra_info("peername") or ("", 0)
         self.peer = (str(peer[0]), int(peer[1]))
+        if (accepted := transport.get_extra_info("socket")) is not None:
+            with suppress(OSError):  # the peer may have gone
+                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.is_open = True
         if not self._owner.opened(self):
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
-        self._waiting.clear()
-        self._slots.clear()
-        if self._task is not None:
-            self._task.cancel()
+        self._drop_requests()
         self._owner.closed(self)
+        self._owner.memory.add(-self.held_bytes)
+        self.held_bytes = 0
+        self._owner.memory.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.space()
 
     def buffer_updated(self, nbytes: int) -> None:
-        try:
-            for frame in self._reader.received(nbytes):
-                self._waiting.append(frame)
-                self._waiting_bytes += len(frame)
-        except FrameError as error:
-            self._refuse(error)
+        if not self.is_open:
             return
-        self._go_on()
-        self._owner.settle()
+        self._moved_bytes += nbytes
+        try:
+            frames = self._reader.received(nbytes)
+        except FrameError as error:
+            self.refuse(error)
+            return
+        self._waiting.extend(frames)
+        self._waiting_bytes += sum(map(len, frames)) + _FRAME_OBJECT_BYTES * len(frames)
+        self.go_on()
 
     def pause_writing(self) -> None:
         self._is_sending_paused = True
 
     def resume_writing(self) -> None:
         self._is_sending_paused = False
-        self._go_on()
-        self._owner.settle()
+        self.go_on()
 
     # --- requests ------------------------------------------------------------------------------------
 
@@ -143,79 +167,157 @@ class Connection(asyncio.BufferedProtocol):
         """Return the number of requests that have begun and have no response yet."""
         return len(self._slots)
 
+    @property
+    def moved_bytes(self) -> int:
+        """Return how many bytes the peer has sent, and how many it has taken of the responses."""
+        return self._moved_bytes - self._unsent_bytes()
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Return whether only the peer can free memory, by sending the rest of a request or by reading responses."""
+        return self._is_sending_paused or (self._reader.held_bytes > 0 and not self._is_reading_paused)
+
     def close(self) -> None:
-        """Close the connection. Requests without a response get none."""
+        """Close the connection at once. Requests without a response get none."""
         self.is_open = False
         if self._transport is not None:
             self._transport.abort()
 
-    def _go_on(self) -> None:
-        """Handle waiting requests as long as the limits allow it, then read more or pause."""
-        while self._waiting and self._may_begin():
-            frame = self._waiting.popleft()
-            self._waiting_bytes -= len(frame)
-            self._begin(frame)
+    def end(self) -> None:
+        """Close the connection when the responses that are ready have been sent. Other requests get none."""
+        self.is_open = False
+        self._drop_requests()
+        if self._transport is not None:
+            self._transport.close()
+
+    def refuse(self, error: FrameError) -> None:
+        """End the connection because of what its peer has done, with a log line."""
+        if self.is_open:
+            self._owner.refused(self, error)
+            self.end()
+
+    def go_on(self) -> None:
+        """Handle waiting requests as far as the limits allow it, then read more or pause."""
+        if not self.is_open:
+            return
+        self._is_going_on, self._is_due = True, False
+        begun = 0
+        try:
+            while self._waiting and begun < MAX_IN_A_ROW and self._may_begin():
+                frame = self._waiting.popleft()
+                self._waiting_bytes -= len(frame) + _FRAME_OBJECT_BYTES
+                self._begin(frame)
+                begun += 1
+        finally:
+            self._is_going_on = False
+        if begun:
+            self._owner.settle()
+        self._go_on_soon()
+        self._count()
         self._adjust_reading()
 
+    def _go_on_soon(self) -> None:
+        if self._waiting and not self._is_due and not self._is_going_on and self._may_begin():
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self.go_on)
+
     def _may_begin(self) -> bool:
-        return self.is_open and self._task is None and not self._is_sending_paused and len(self._slots) < MAX_UNANSWERED
+        return (
+            self.is_open
+            and self._task is None
+            and not self._is_sending_paused
+            and len(self._slots) < MAX_UNANSWERED
+            and self._parked_bytes < MAX_UNSENT_BYTES
+        )
 
     def _begin(self, frame: memoryview) -> None:
         try:
             outcome = self._owner.handle(self, frame)
         except FrameError as error:
-            self._refuse(error)
+            self.refuse(error)
             return
         if outcome is None:
             return
         slot = _Slot()
         self._slots.append(slot)
         if isinstance(outcome, LaterFrames):
-            outcome.subscribe(partial(self._answer, slot))
+            outcome.subscribe(partial(self._answer_later, slot))
         elif isinstance(outcome, Awaitable):
             self._task = asyncio.ensure_future(outcome)
+            self._task_bytes = len(frame)
             self._task.add_done_callback(partial(self._ended, slot))
         else:
             self._answer(slot, outcome)
 
     def _ended(self, slot: _Slot, task: asyncio.Future[Frames | None]) -> None:
-        self._task = None
-        if task.cancelled() or not self.is_open:
-            return
-        error = task.exception()
-        if isinstance(error, FrameError):
-            self._refuse(error)
-        elif error is not None:
-            raise error  # the listener turns all errors of handlers into responses
+        self._task, self._task_bytes = None, 0
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if isinstance(error, MemoryError):
+            raise error  # node.process.out_of_memory ends the process
+        if error is None:
+            self._answer_later(slot, task.result() or ())
+        elif isinstance(error, FrameError):
+            self.refuse(error)
         else:
-            self._answer(slot, task.result())
-            self._go_on()
+            # Without the response, all later ones would be taken for the responses to earlier requests.
+            self.refuse(FrameError("sent a request that was not completed"))
 
-    def _answer(self, slot: _Slot, buffers: Frames | None) -> None:
+    def _answer_later(self, slot: _Slot, outcome: Frames | FrameError) -> None:
+        if isinstance(outcome, FrameError):
+            self.refuse(outcome)
+        elif self.is_open:
+            self._answer(slot, outcome)
+            self._go_on_soon()
+            if not self._is_due and not self._is_going_on:
+                self._count()
+                self._adjust_reading()
+
+    def _answer(self, slot: _Slot, buffers: Frames) -> None:
         """Fill the slot, and send all responses that have no unanswered request before them."""
-        slot.buffers, slot.is_done = buffers, True
-        if not self.is_open or self._transport is None:
-            return
+        slot.buffers, slot.is_done, slot.size_bytes = buffers, True, sum(map(len, buffers))
+        self._parked_bytes += slot.size_bytes
         ready: list[Buffer] = []
         while self._slots and self._slots[0].is_done:
-            ready += self._slots.popleft().buffers or ()
-        if ready:
+            first = self._slots.popleft()
+            ready += first.buffers
+            self._parked_bytes -= first.size_bytes
+            self._moved_bytes += first.size_bytes
+        if ready and self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(ready)
-        if self._waiting and self._may_begin():
-            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _drop_requests(self) -> None:
+        self._waiting.clear()
+        self._slots.clear()
+        self._waiting_bytes = self._parked_bytes = 0
+
+    # --- memory --------------------------------------------------------------------------------------
+
+    def _count(self) -> None:
+        """Tell the listener how many bytes this connection holds. A write buffer below its limit is not counted.
+
+        A transport does not tell when the last bytes have left, so that they would be counted until the next request.
+        """
+        held = self._reader.held_bytes + self._waiting_bytes + self._parked_bytes + self._task_bytes
+        if self._is_sending_paused:
+            held += self._unsent_bytes()
+        self._owner.memory.add(held - self.held_bytes)
+        self.held_bytes = held
+
+    def _unsent_bytes(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def _adjust_reading(self) -> None:
-        if self._transport is None or not self.is_open:
+        if self._transport is None or not self.is_open or self._transport.is_closing():
             return
         is_full = bool(self._waiting) and (
             self._waiting_bytes >= MAX_WAITING_BYTES or len(self._slots) + len(self._waiting) >= MAX_UNANSWERED
         )
+        if is_full:
+            self._owner.memory.release(self)
+        else:
+            is_full = not self._owner.memory.may_read(self, self._reader.held_bytes > 0)
         if is_full and not self._is_reading_paused:
             self._transport.pause_reading()
         elif self._is_reading_paused and not is_full:
             self._transport.resume_reading()
         self._is_reading_paused = is_full
-
-    def _refuse(self, error: FrameError) -> None:
-        self._owner.refused(self, error.reason)
-        self.close()

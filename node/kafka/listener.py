@@ -10,14 +10,17 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import count
+from typing import NamedTuple
 
 from node.kafka.api_versions import API_VERSIONS, offered
 from node.kafka.calls import Call, KafkaApi, Later, Outcome
 from node.kafka.connection import Connection, FrameOutcome, Frames, LaterFrames
-from node.kafka.frames import FrameError
-from node.net.server import RequestContext
+from node.kafka.frames import READ_BYTES, ZEROMQ, FrameError
+from node.kafka.request_memory import RequestMemory
+from node.net.server import MAX_WAIT_MS, RequestContext
 from node.runtime.latency_histogram import RequestTimes
 from tidelog.clock import Clock
 from tidelog.errors import BrokerError, ProtocolError, UnknownServerError, UnsupportedVersionError
@@ -25,28 +28,53 @@ from tidelog.model import Endpoint
 from tidelog.protocol import messages as native
 from tidelog.protocol.kafka.codec import decode
 from tidelog.protocol.kafka.headers import RequestHeader, decode_request_header, encode_response
-from tidelog.protocol.kafka.schema import Request, Response
+from tidelog.protocol.kafka.messages.records import ProduceRequest
+from tidelog.protocol.kafka.schema import Request, Response, has_records
 
 log = logging.getLogger(__name__)
 
-#: `socket.request.max.bytes`.
-MAX_FRAME_BYTES = 104_857_600
-#: `max.connections` and `max.connections.per.ip`.
-MAX_CONNECTIONS = 10_000
-MAX_CONNECTIONS_PER_ADDRESS = 10_000
-#: `connections.max.idle.ms`.
-MAX_IDLE_MS = 600_000
+#: Largest request of an API whose messages have no record bytes, and the larger ones, whose members send bytes of their
+#: own or which name many partitions.
+MAX_PLAIN_BYTES = 1024 * 1024
+MAX_BYTES_OF_API = {8: 4 * MAX_PLAIN_BYTES, 11: 8 * MAX_PLAIN_BYTES, 14: 32 * MAX_PLAIN_BYTES}
+
+
+class ListenerLimits(NamedTuple):
+    """The limits of one listener; the broker's settings of these names have the meanings.
+
+    max_memory_bytes   `queued_max_request_bytes`
+    """
+
+    max_connections: int = 10_000
+    max_connections_per_ip: int = 10_000
+    max_idle_ms: int = 600_000
+    max_frame_bytes: int = 104_857_600
+    max_memory_bytes: int = 268_435_456
+
+
 _IDLE_CHECK_S = 10.0
+#: How long the responses that are ready may take to leave when the listener stops.
+_STOP_S = 1.0
+#: How long a connection may take to send its last responses before it is closed without them.
+_LINGER_MS = 10_000
+#: While memory is scarce, a peer that is waited for has to move this many bytes between two checks.
+_LEAST_PROGRESS_BYTES = 64 * 1024
 #: Complaints about one address are logged at most once in this time, so that a bad client cannot fill the disk.
 _COMPLAINT_PAUSE_MS = 10_000
 _MAX_COMPLAINTS = 1_000
 
 
+DEFAULT_LIMITS = ListenerLimits()
+
+
 class KafkaListener:
     """One bound endpoint. `endpoint` has the actual port after `start`; port 0 lets the system choose.
 
-    settle   called after each group of requests that arrived together, to answer delayed requests that they completed
-    times    the durations of this listener's requests
+    settle           called after each group of requests that arrived together, to answer delayed requests that they
+                     completed
+    times            the durations of this listener's requests
+    limits           the numbers of connections and bytes
+    native_address   where Tidelog's own clients connect, for the log line about one that came here
     """
 
     def __init__(
@@ -58,20 +86,30 @@ class KafkaListener:
         *,
         settle: Callable[[], None] = lambda: None,
         now_ns: Callable[[], int] = lambda: 0,
+        limits: ListenerLimits = DEFAULT_LIMITS,
+        native_address: str = "the listener TIDELOG",
     ) -> None:
         self.endpoint = endpoint
-        self.max_frame_bytes = MAX_FRAME_BYTES
+        self.max_frame_bytes = limits.max_frame_bytes
+        self.read_buffer = memoryview(bytearray(READ_BYTES))
+        self.memory = RequestMemory(limits.max_memory_bytes, lambda call: asyncio.get_running_loop().call_soon(call))
+        self._limits = limits
+        self._native_address = native_address
         self.times = RequestTimes(now_ns)
         self.settle = settle
         self._name = name
         self._apis = {api.request.api: api for api in apis}
         self._clock = clock
         self._connections: dict[Connection, bytes] = {}
+        self._moved: dict[Connection, int] = {}  # the bytes that each connection had moved at the last check
+        self._tasks: set[asyncio.Task[Frames]] = set()
+        self._all_closed = asyncio.Event()
         self._numbers = count(1)
         self._by_address: Counter[str] = Counter()
         self._complaints: dict[str, int] = {}
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
+        self._is_stopping = False
 
     async def start(self) -> None:
         """Bind the endpoint and accept connections. Raise OSError, which names the port, if it is taken."""
@@ -81,41 +119,65 @@ class KafkaListener:
         )
         port = self._server.sockets[0].getsockname()[1]
         self.endpoint = Endpoint(self.endpoint.host, port)
-        self._sweeper = asyncio.create_task(self._close_idle_connections(), name=f"idle connections of {self._name}")
+        self._sweeper = asyncio.create_task(self._check_connections(), name=f"idle connections of {self._name}")
 
     async def stop(self) -> None:
-        """Close the endpoint and its connections. Requests without a response get none."""
+        """Close the endpoint, send the responses that are ready, and close the connections.
+
+        Requests without a response get none. The parts of the broker that complete requests have stopped before.
+        """
         if self._sweeper is not None:
             self._sweeper.cancel()
         if self._server is not None:
             self._server.close()
+        self._is_stopping = True
+        for connection in list(self._connections):
+            connection.end()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._connections:
+            self._all_closed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._all_closed.wait(), _STOP_S)
         for connection in list(self._connections):
             connection.close()
 
     # --- connections ---------------------------------------------------------------------------------
 
+    @property
+    def connections(self) -> int:
+        """Return the number of connections, including those that are being closed."""
+        return len(self._connections)
+
     def opened(self, connection: Connection) -> bool:
-        """Count a connection. Return False if there are too many, of this address or of all."""
+        """Count a connection. Return False if there are too many, of this address or of all, or the listener stops."""
         address = connection.peer[0]
-        is_allowed = (
-            len(self._connections) < MAX_CONNECTIONS and self._by_address[address] < MAX_CONNECTIONS_PER_ADDRESS
-        )
+        too_many = len(self._connections) >= self._limits.max_connections
+        too_many_of_address = self._by_address[address] >= self._limits.max_connections_per_ip
         self._connections[connection] = b"kafka-%d" % next(self._numbers)
         self._by_address[address] += 1
         connection.last_active_ms = self._clock.monotonic_ms()
-        if not is_allowed:
-            self.refused(connection, f"is one of {len(self._connections)} connections, which is too many")
-        return is_allowed
+        if too_many:
+            reason = f"connects although max_connections={self._limits.max_connections} are open"
+            self.refused(connection, FrameError(reason))
+        elif too_many_of_address:
+            reason = f"connects although max_connections_per_ip={self._limits.max_connections_per_ip} of it are open"
+            self.refused(connection, FrameError(reason))
+        return not (too_many or too_many_of_address or self._is_stopping)
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection."""
-        self._connections.pop(connection, None)
+        if self._connections.pop(connection, None) is None:
+            return
+        self._moved.pop(connection, None)
         address = connection.peer[0]
         self._by_address[address] -= 1
         if self._by_address[address] <= 0:
             del self._by_address[address]
+        if not self._connections:
+            self._all_closed.set()
 
-    def refused(self, connection: Connection, reason: str) -> None:
+    def refused(self, connection: Connection, error: FrameError) -> None:
         """Log why a connection is closed, at most once in some seconds for each address."""
         now_ms, address = self._clock.monotonic_ms(), connection.peer[0]
         if now_ms - self._complaints.get(address, -_COMPLAINT_PAUSE_MS) < _COMPLAINT_PAUSE_MS:
@@ -123,15 +185,44 @@ class KafkaListener:
         if len(self._complaints) >= _MAX_COMPLAINTS:
             self._complaints.clear()
         self._complaints[address] = now_ms
-        log.warning("%s: %s:%d %s: the connection is closed", self._name, *connection.peer, reason)
+        hint = f"; Tidelog's own clients connect to {self._native_address}" if error.protocol == ZEROMQ else ""
+        log.warning("%s: %s:%d %s%s: the connection is closed", self._name, *connection.peer, error.reason, hint)
 
-    async def _close_idle_connections(self) -> None:
+    async def _check_connections(self) -> None:
         while True:
-            await asyncio.sleep(_IDLE_CHECK_S)
-            oldest_ms = self._clock.monotonic_ms() - MAX_IDLE_MS
-            for connection in list(self._connections):
-                if connection.last_active_ms < oldest_ms and not connection.unanswered:
-                    connection.close()
+            await asyncio.sleep(min(_IDLE_CHECK_S, self._limits.max_idle_ms / 2000))
+            self.close_idle()
+            self.free_memory()
+
+    def close_idle(self) -> None:
+        """Close the connections without a request for the maximum idle time.
+
+        A connection with an unanswered request stays as long as a request may wait, and no longer.
+        """
+        now_ms = self._clock.monotonic_ms()
+        for connection in list(self._connections):
+            idle_ms = now_ms - connection.last_active_ms
+            allowed_ms = self._limits.max_idle_ms + (MAX_WAIT_MS if connection.unanswered else 0)
+            if idle_ms > (allowed_ms if connection.is_open else min(allowed_ms, _LINGER_MS)):
+                connection.close()
+
+    def free_memory(self) -> None:
+        """While memory is scarce, close the connection that holds most of it among those that move hardly any bytes."""
+        before, self._moved = self._moved, {}
+        if not self.memory.is_scarce:
+            return
+        self._moved = {each: each.moved_bytes for each in self._connections}
+        stalled = [
+            each
+            for each, moved in self._moved.items()
+            if each.is_waited_for and each in before and moved - before[each] < _LEAST_PROGRESS_BYTES
+        ]
+        if stalled:
+            worst = max(stalled, key=lambda each: each.held_bytes)
+            self.refused(
+                worst, FrameError(f"holds {worst.held_bytes} bytes of scarce memory and moves hardly any of them")
+            )
+            worst.close()
 
     # --- requests ------------------------------------------------------------------------------------
 
@@ -142,8 +233,9 @@ class KafkaListener:
         try:
             header, position = decode_request_header(frame)
             api = self._apis.get(header.api_key)
-            if api is None or header.api_version not in api.request.valid:
+            if api is None or not (header.api_version in api.versions and header.api_version in api.request.valid):
                 return self._unsupported(header)
+            self._check_size(api, len(frame))
             request = decode(api.request, header.api_version, frame[position:])
         except ProtocolError as error:
             raise FrameError(f"sent a request that cannot be read: {error}") from None
@@ -153,16 +245,27 @@ class KafkaListener:
         finish = partial(self._encoded, header, begun_ns)
         try:
             outcome = api.handle(request, Call(header.api_version, context))
+            if isinstance(outcome, Response):
+                return finish(outcome)
         except Exception as error:
-            return finish(self._refusal(api, request, error))
+            return self._refusal(api, request, error, finish)
         if outcome is None:
             self.times.answered(header.api_key, begun_ns)
             return None
-        if isinstance(outcome, Response):
-            return finish(outcome)
         if isinstance(outcome, Later):
             return _later(outcome, finish)
-        return self._finished(api, request, outcome, finish)
+        task = asyncio.create_task(self._finished(api, request, outcome, finish))
+        self._tasks.add(task)  # the event loop alone does not keep a task alive
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _check_size(self, api: KafkaApi, size_bytes: int) -> None:
+        """Raise FrameError if a request is larger than any that is decoded without blocking the event loop."""
+        if has_records(api.request):
+            return  # the frame's own limit
+        most = MAX_BYTES_OF_API.get(api.request.api, MAX_PLAIN_BYTES)
+        if size_bytes > most:
+            raise FrameError(f"sent {api.request.__name__} of {size_bytes} bytes; at most {most} are allowed")
 
     async def _finished(
         self, api: KafkaApi, request: Request, outcome: Awaitable[Response], finish: Callable[[Response], Frames]
@@ -170,17 +273,28 @@ class KafkaListener:
         try:
             return finish(await outcome)
         except Exception as error:
-            return finish(self._refusal(api, request, error))
+            return self._refusal(api, request, error, finish)
 
-    def _refusal(self, api: KafkaApi, request: Request, error: Exception) -> Response:
-        """Return the response to a request that failed as a whole. A MemoryError is raised again."""
+    def _refusal(
+        self, api: KafkaApi, request: Request, error: Exception, finish: Callable[[Response], Frames]
+    ) -> Frames:
+        """Return the response to a request that failed as a whole. A MemoryError is raised again.
+
+        Raise FrameError if there is no such response: the connection is closed then, as Kafka does for acks=0.
+        """
         if isinstance(error, MemoryError):
             raise error  # the request may be half done: node.process.out_of_memory ends the process
         if not isinstance(error, BrokerError):
             log.error("a request of API %d failed", api.request.api, exc_info=error)
             error = UnknownServerError("the broker failed; see its log for the reason")
         self.times.refused_with(error.code)
-        return api.refuse(request, error)
+        if isinstance(request, ProduceRequest) and request.acks == 0:
+            raise FrameError(f"sent records without asking for a response (acks=0), which failed: {error}")
+        try:
+            return finish(api.refuse(request, error))
+        except Exception as failure:
+            log.exception("a request of API %d cannot be refused", api.request.api)
+            raise FrameError("sent a request on which the broker failed") from failure
 
     def _encoded(self, header: RequestHeader, begun_ns: int, response: Response) -> Frames:
         frames = encode_response(response, header.api_version, header.correlation_id)
@@ -198,13 +312,21 @@ class KafkaListener:
 def _later(outcome: Later, finish: Callable[[Response], Frames]) -> LaterFrames:
     deferred, convert = outcome
 
-    def subscribe(receive: Callable[[Frames], None]) -> None:
+    def subscribe(receive: Callable[[Frames | FrameError], None]) -> None:
         def on_complete(response: native.Response) -> None:
-            receive(finish(convert(response)))
+            try:
+                frames: Frames | FrameError = finish(convert(response))
+            except MemoryError:
+                raise
+            except Exception:
+                # The caller completes requests of other connections too, and this error is none of theirs.
+                log.exception("a response cannot be sent")
+                frames = FrameError("sent a request on which the broker failed")
+            receive(frames)
 
         deferred.on_complete(on_complete)
 
     return LaterFrames(subscribe)
 
 
-__all__ = ["KafkaListener", "Outcome"]
+__all__ = ["KafkaListener", "ListenerLimits", "Outcome"]

@@ -26,7 +26,7 @@ from node.handlers.inspection.describe_broker import BrokerDescription
 from node.handlers.operator import operator_handlers
 from node.handlers.zookeeper_offsets import ZooKeeperOffsetHandlers
 from node.kafka.calls import KafkaApi
-from node.kafka.listener import KafkaListener
+from node.kafka.listener import KafkaListener, ListenerLimits
 from node.kafka.translation.apis import kafka_apis
 from node.metadata.metadata_cache import MetadataCache
 from node.net.http_server import HttpServer
@@ -54,6 +54,7 @@ from storage.log_maintenance import LogMaintenance
 from storage.log_manager import LogManager
 from tidelog.errors import StorageError
 from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.listeners import CLIENTS
 
 log = logging.getLogger(__name__)
 
@@ -309,6 +310,8 @@ class Broker:
         self._request_times[listener.name] = server.times
 
     async def _open_kafka_listener(self, apis: Iterable[KafkaApi], listener: ListenerEndpoint) -> None:
+        settings = self._settings
+        native = next(each for each in settings.listener_endpoints if each.name == CLIENTS)
         opened = KafkaListener(
             listener.bind,
             listener.name,
@@ -316,6 +319,14 @@ class Broker:
             self._clock,
             settle=self._replicas.purgatories.complete_ready,
             now_ns=self._environment.monotonic_ns,
+            limits=ListenerLimits(
+                settings.max_connections,
+                settings.max_connections_per_ip,
+                settings.connections_max_idle_ms,
+                settings.socket_request_max_bytes,
+                settings.queued_max_request_bytes,
+            ),
+            native_address=str(native.advertised),
         )
         await opened.start()
         self._undo.push_async_callback(opened.stop)

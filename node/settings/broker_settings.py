@@ -62,6 +62,20 @@ class BrokerSettings:
         "addresses at which clients and brokers reach the listeners: NAME://host:port; default: the bound address",
         (),
     )
+    max_connections: int = _setting("connections of Kafka clients to one listener", 10_000, least=1)
+    max_connections_per_ip: int = _setting(
+        "connections of Kafka clients to one listener from one address", 10_000, least=1
+    )
+    connections_max_idle_ms: int = _setting(
+        "time without a request after which a Kafka client's connection is closed", 600_000, least=1000
+    )
+    socket_request_max_bytes: int = _setting("maximum bytes of a request of a Kafka client", 104_857_600, least=1 << 20)
+    queued_max_request_bytes: int = _setting(
+        "memory for the requests and responses in flight of all Kafka clients of one listener; beyond it, they wait",
+        256 << 20,
+        least=1 << 20,
+        most=_INT64,
+    )
     http_listener: str = _setting("host:port of /healthz, /readyz and /metrics; empty: none", "")
     zookeeper_session_timeout_ms: int = _setting(
         "time without heartbeats after which ZooKeeper removes this broker's registration", 6000, least=1000

@@ -9,8 +9,17 @@ from typing import Any
 
 import pytest
 
-from node.kafka.connection import MAX_UNANSWERED, Connection, FrameOutcome, Frames, LaterFrames
-from node.kafka.frames import FrameError
+from node.kafka.connection import (
+    MAX_IN_A_ROW,
+    MAX_UNANSWERED,
+    MAX_UNSENT_BYTES,
+    Connection,
+    FrameOutcome,
+    Frames,
+    LaterFrames,
+)
+from node.kafka.frames import READ_BYTES, FrameError
+from node.kafka.request_memory import RequestMemory
 
 
 class Transport(asyncio.Transport):
@@ -20,7 +29,8 @@ class Transport(asyncio.Transport):
         super().__init__({"peername": ("10.0.0.1", 4711)})
         self.sent = b""
         self.is_reading = True
-        self.is_aborted = False
+        self.is_aborted = self.is_ended = False
+        self.unsent_bytes = 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -33,6 +43,15 @@ class Transport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self.is_reading = True
+
+    def is_closing(self) -> bool:
+        return self.is_aborted or self.is_ended
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
+
+    def close(self) -> None:
+        self.is_ended = True
 
     def abort(self) -> None:
         self.is_aborted = True
@@ -50,12 +69,14 @@ class Owner:
 
     max_frame_bytes = 1_000_000
 
-    def __init__(self) -> None:
+    def __init__(self, max_memory_bytes: int = 1 << 30) -> None:
+        self.read_buffer = memoryview(bytearray(READ_BYTES))
+        self.memory = RequestMemory(max_memory_bytes, lambda call: asyncio.get_running_loop().call_soon(call))
         self.begun: list[bytes] = []
         self.reasons: list[str] = []
-        self.waiting: dict[bytes, Callable[[Frames], None]] = {}
+        self.waiting: dict[bytes, Callable[[Frames | FrameError], None]] = {}
         self.slow: dict[bytes, asyncio.Future[Frames | None]] = {}
-        self.open = 0
+        self.open = self.settled = 0
 
     def opened(self, connection: Connection) -> bool:
         self.open += 1
@@ -65,10 +86,10 @@ class Owner:
         self.open -= 1
 
     def settle(self) -> None:
-        pass
+        self.settled = len(self.begun)
 
-    def refused(self, connection: Connection, reason: str) -> None:
-        self.reasons.append(reason)
+    def refused(self, connection: Connection, error: FrameError) -> None:
+        self.reasons.append(error.reason)
 
     def handle(self, connection: Connection, frame: memoryview) -> FrameOutcome:
         text = bytes(frame)
@@ -82,7 +103,7 @@ class Owner:
             raise FrameError("sent a bad request")
         if kind == b"wait":
 
-            def subscribe(receive: Callable[[Frames], None]) -> None:
+            def subscribe(receive: Callable[[Frames | FrameError], None]) -> None:
                 self.waiting[text] = receive
 
             return LaterFrames(subscribe)
@@ -97,11 +118,17 @@ class Owner:
             self.slow.pop(text).set_result([b"<" + text + b">"])
 
 
-def connected() -> tuple[Owner, Connection, Transport]:
-    owner, transport = Owner(), Transport()
+def connected(owner: Owner | None = None) -> tuple[Owner, Connection, Transport]:
+    owner, transport = owner or Owner(), Transport()
     connection = Connection(owner)
     connection.connection_made(transport)
     return owner, connection, transport
+
+
+async def turns() -> None:
+    """Let the callbacks run that the loop has been given, and those that they give it."""
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 def send(connection: Connection, *requests: bytes) -> None:
@@ -136,7 +163,7 @@ async def test_slow_request_holds_back_the_requests_after_it() -> None:
 async def test_bad_request_closes_the_connection_and_says_why() -> None:
     owner, connection, transport = connected()
     send(connection, b"now 1", b"bad 2", b"now 3")
-    assert (transport.sent, transport.is_aborted, owner.reasons) == (b"<now 1>", True, ["sent a bad request"])
+    assert (transport.sent, transport.is_ended, owner.reasons) == (b"<now 1>", True, ["sent a bad request"])
     assert owner.begun == [b"now 1", b"bad 2"]
 
 
@@ -146,18 +173,21 @@ async def test_peer_that_does_not_read_gets_no_further_request_handled() -> None
     send(connection, *(b"now %d" % number for number in range(MAX_UNANSWERED + 5)))
     assert (owner.begun, transport.is_reading) == ([], False)
     connection.resume_writing()
-    assert len(owner.begun) == MAX_UNANSWERED + 5
+    assert len(owner.begun) == MAX_IN_A_ROW, "other connections have their turn"
+    await turns()
+    assert (len(owner.begun), owner.settled) == (MAX_UNANSWERED + 5, MAX_UNANSWERED + 5)
     assert transport.is_reading
 
 
 async def test_requests_that_wait_are_bounded() -> None:
     owner, connection, transport = connected()
     send(connection, *(b"wait %d" % number for number in range(MAX_UNANSWERED + 3)))
+    await turns()
     assert len(owner.begun) == MAX_UNANSWERED
     assert not transport.is_reading
     owner.answer(b"wait 0")
-    await asyncio.sleep(0)
-    assert len(owner.begun) == MAX_UNANSWERED + 1
+    await turns()
+    assert (len(owner.begun), owner.settled) == (MAX_UNANSWERED + 1, MAX_UNANSWERED + 1)
 
 
 @pytest.mark.parametrize("request_", [b"wait 1", b"slow 1"])
@@ -169,3 +199,97 @@ async def test_answer_after_the_connection_is_lost_is_dropped(request_: bytes) -
         owner.answer(request_)
     await asyncio.sleep(0)
     assert (transport.sent, owner.open) == (b"", 0)
+
+
+async def test_request_goes_on_when_its_connection_is_lost() -> None:
+    owner, connection, transport = connected()
+    send(connection, b"slow 1", b"now 2")
+    future = owner.slow[b"slow 1"]
+    connection.connection_lost(None)
+    await turns()
+    assert not future.cancelled(), "it may be half done"
+    owner.answer(b"slow 1")
+    await turns()
+    assert (owner.begun, transport.sent, owner.memory.held_bytes) == ([b"slow 1"], b"", 0)
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("a bug"), FrameError("sent nonsense")])
+async def test_connection_ends_when_a_response_will_never_come(error: Exception | None) -> None:
+    owner, connection, transport = connected()
+    send(connection, b"now 0", b"slow 1", b"now 2")
+    future = owner.slow[b"slow 1"]
+    if error is None:
+        future.cancel()
+    else:
+        future.set_exception(error)
+    await turns()
+    assert (transport.sent, transport.is_ended, len(owner.reasons)) == (b"<now 0>", True, 1)
+    assert owner.begun == [b"now 0", b"slow 1"]
+
+
+async def test_later_response_that_fails_ends_its_connection() -> None:
+    owner, connection, transport = connected()
+    send(connection, b"wait 1", b"now 2")
+    owner.waiting[b"wait 1"](FrameError("sent a request on which the broker failed"))
+    assert (transport.sent, transport.is_ended) == (b"", True)
+
+
+async def test_responses_behind_an_unanswered_request_are_bounded() -> None:
+    owner, connection, _ = connected()
+    large = b"now " + b"x" * (MAX_UNSENT_BYTES // 4)
+    send(connection, b"wait 1", *[large] * 10)
+    await turns()
+    assert len(owner.begun) == 5, "the first, and as many as fill the limit"
+    owner.answer(b"wait 1")
+    await turns()
+    assert len(owner.begun) == 11
+
+
+async def test_all_connections_wait_while_their_requests_fill_the_memory() -> None:
+    owner = Owner(max_memory_bytes=400_000)
+    _, first, its_transport = connected(owner)
+    _, second, other_transport = connected(owner)
+    send(first, b"slow " + b"x" * 250_000)
+    send(second, b"now 1")
+    assert (its_transport.is_reading, other_transport.is_reading) == (False, False)
+    assert other_transport.sent == b"<now 1>", "a request that has been read is answered"
+    owner.answer(next(iter(owner.slow)))
+    await turns()
+    assert (its_transport.is_reading, other_transport.is_reading) == (True, True)
+    assert owner.memory.held_bytes == 0
+
+
+async def test_part_of_a_request_is_read_on_when_memory_is_full() -> None:
+    owner = Owner(max_memory_bytes=400_000)
+    pairs = [connected(owner)[1:] for _ in range(4)]
+    for connection, _ in pairs:
+        begin = pack(">i", 300_000) + b"now "
+        connection.get_buffer(-1)[: len(begin)] = begin
+        connection.buffer_updated(len(begin))
+    assert [transport.is_reading for _, transport in pairs] == [True, True, True, True]
+    left = 300_000 - 4
+    while left > 0:
+        for connection, transport in pairs:
+            if transport.is_reading:
+                size = min(len(connection.get_buffer(-1)), 50_000)
+                connection.buffer_updated(size)
+        left -= 50_000
+    for _ in range(40):
+        await turns()
+        for connection, transport in pairs:
+            if transport.is_reading and not transport.sent:
+                connection.buffer_updated(min(len(connection.get_buffer(-1)), 50_000))
+    assert [len(transport.sent) for _, transport in pairs] == [300_002] * 4
+    assert owner.memory.held_bytes == 0
+
+
+async def test_lost_connection_frees_its_memory() -> None:
+    owner = Owner(max_memory_bytes=400_000)
+    _, first, _ = connected(owner)
+    _, second, other_transport = connected(owner)
+    send(first, b"slow " + b"x" * 250_000)
+    send(second, b"now 1")
+    assert not other_transport.is_reading
+    first.connection_lost(None)
+    await turns()
+    assert (owner.memory.held_bytes, other_transport.is_reading) == (0, True)

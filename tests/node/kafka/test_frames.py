@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.kafka.frames import FrameError, FrameReader
+from node.kafka.frames import READ_BYTES, FrameError, FrameReader
 
 LIMIT = 300_000
+
+
+def reader_of(max_frame_bytes: int, shared: memoryview | None = None) -> FrameReader:
+    return FrameReader(max_frame_bytes, shared or memoryview(bytearray(READ_BYTES)))
 
 
 def feed(reader: FrameReader, data: bytes, pieces: list[int]) -> list[bytes]:
@@ -45,7 +49,7 @@ BODIES = st.lists(
 @given(BODIES, st.lists(st.integers(1, 80_000), min_size=1, max_size=4))
 def test_frames_are_the_same_however_the_network_cuts_them(bodies: list[bytes], pieces: list[int]) -> None:
     smallest = max(1, sum(map(len, bodies)) // 2_000)  # so that a piece of one byte does not take minutes
-    assert feed(FrameReader(LIMIT), framed(*bodies), [max(each, smallest) for each in pieces]) == bodies
+    assert feed(reader_of(LIMIT), framed(*bodies), [max(each, smallest) for each in pieces]) == bodies
 
 
 @pytest.mark.parametrize(
@@ -53,6 +57,8 @@ def test_frames_are_the_same_however_the_network_cuts_them(bodies: list[bytes], 
     [
         pytest.param(pack(">i", LIMIT + 1), f"claims a request of {LIMIT + 1} bytes", id="too large"),
         pytest.param(pack(">i", -1), "claims a request of -1 bytes", id="negative"),
+        pytest.param(pack(">i", -(2**31)), "claims a request of -2147483648 bytes", id="smallest"),
+        pytest.param(pack(">i", 2**31 - 1), "claims a request of 2147483647 bytes", id="largest"),
         pytest.param(b"GET / HTTP/1.1\r\n", "speaks HTTP", id="HTTP"),
         pytest.param(b"\x16\x03\x01\x02\x00\x01", "speaks TLS", id="TLS"),
         pytest.param(b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f", "speaks ZeroMQ", id="ZeroMQ"),
@@ -60,18 +66,38 @@ def test_frames_are_the_same_however_the_network_cuts_them(bodies: list[bytes], 
 )
 def test_bytes_that_are_no_frame_are_refused_with_the_reason(data: bytes, reason: str) -> None:
     with pytest.raises(FrameError, match=reason):
-        feed(FrameReader(LIMIT), data, [len(data)])
+        feed(reader_of(LIMIT), data, [len(data)])
 
 
 def test_claimed_size_allocates_no_memory_before_the_bytes_arrive() -> None:
-    reader = FrameReader(100_000_000)
+    reader = reader_of(100_000_000)
     assert feed(reader, pack(">i", 100_000_000) + b"x", [5]) == []
-    assert len(reader.space()) <= 1024 * 1024
-    assert reader.held_bytes <= 1024 * 1024
+    assert reader.held_bytes <= 128 * 1024
+
+
+def test_silent_connection_holds_no_memory() -> None:
+    reader = reader_of(LIMIT)
+    assert feed(reader, framed(b"x" * 1000, b"large" * 50_000), [READ_BYTES]) == [b"x" * 1000, b"large" * 50_000]
+    assert reader.held_bytes == 0
+    feed(reader, b"\0\0", [2])
+    assert reader.held_bytes == 2
+
+
+def test_connections_that_share_the_read_buffer_keep_their_own_bytes() -> None:
+    shared = memoryview(bytearray(READ_BYTES))
+    readers = [reader_of(LIMIT, shared) for _ in range(3)]
+    bodies = [bytes([number]) * size for number, size in enumerate((900, 70_000, 200_000))]
+    found: list[list[bytes]] = [[], [], []]
+    streams = [framed(body) for body in bodies]
+    while any(streams):
+        for number, stream in enumerate(streams):
+            found[number] += feed(readers[number], stream[:777], [777])
+            streams[number] = stream[777:]
+    assert found == [[body] for body in bodies]
 
 
 def test_frame_stays_the_same_while_the_buffer_is_used_again() -> None:
-    reader = FrameReader(LIMIT)
+    reader = reader_of(LIMIT)
     first = feed(reader, framed(b"first"), [100])
     feed(reader, framed(b"other"), [100])
     assert first == [b"first"]
