@@ -61,7 +61,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
             raise ProtocolError(f"the client id is not UTF-8: {error}") from None
         position = end
     api = API_BY_KEY.get(api_key)
-    if api is not None and api.flexible_from is not None and api_version >= api.flexible_from:
+    if api is not None and api.flexible_from is not None and api.flexible_from <= api_version <= api.valid.last:
         position = _after_tags(frame, position)
     return RequestHeader(api_key, api_version, correlation_id, client_id), position
 

@@ -1,0 +1,463 @@
+"""Clients of the Kafka listener on real sockets that send nonsense, too much or nothing, and the others beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import wraps
+from inspect import Parameter, signature
+from struct import pack, unpack
+from typing import Any
+
+import pytest
+import uvloop
+
+from node.kafka.api_versions import offered
+from node.kafka.calls import Call, KafkaApi, Later, Outcome
+from node.kafka.listener import MAX_PLAIN_BYTES, KafkaListener, ListenerLimits
+from node.runtime.deferred_response import DeferredResponse
+from tidelog.errors import BrokerError, InvalidRequestError
+from tidelog.model import Endpoint
+from tidelog.protocol import messages as native
+from tidelog.protocol.kafka.headers import encode_request
+from tidelog.protocol.kafka.messages.group_membership import HeartbeatRequest, HeartbeatResponse
+from tidelog.protocol.kafka.messages.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from tidelog.protocol.kafka.messages.records import ProduceRequest, ProduceResponse
+from tidelog.protocol.kafka.schema import Request, Versions
+
+#: The longest time in which the listener answers on a busy machine.
+TIMEOUT_S = 20.0
+NO_METADATA = MetadataResponse(brokers=(), topics=())
+NOTHING_PRODUCED = ProduceResponse(responses=())
+
+
+def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run the test on uvloop, as a broker does, and on asyncio's own loop."""
+
+    @wraps(test)
+    def run(*args: Any, new_loop: Callable[[], asyncio.AbstractEventLoop], **fixtures: Any) -> None:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(test(*args, **fixtures))
+
+    own = signature(test)
+    loop = Parameter("new_loop", Parameter.KEYWORD_ONLY)
+    run.__signature__ = own.replace(parameters=[*own.parameters.values(), loop])  # type: ignore[attr-defined]
+    loops = [pytest.param(uvloop.new_event_loop, id="uvloop"), pytest.param(asyncio.new_event_loop, id="asyncio")]
+    marked: Callable[..., None] = pytest.mark.parametrize("new_loop", loops)(run)
+    return marked
+
+
+class SetClock:
+    """A clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.time_ms = 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return self.time_ms
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+
+class Handlers:
+    """The handlers of four APIs, whose outcomes the test chooses.
+
+    heartbeat   the outcome of the next Heartbeat
+    produce     the outcome of the next Produce
+    """
+
+    def __init__(self) -> None:
+        self.heartbeat: Callable[[], Outcome] = _beat
+        self.produce: Callable[[], Outcome] = lambda: ProduceResponse(responses=())
+
+    def apis(self) -> list[KafkaApi]:
+        def api_versions(request: Any, call: Call) -> Outcome:
+            return offered(self.apis())
+
+        def metadata(request: Any, call: Call) -> Outcome:
+            return MetadataResponse(brokers=(), cluster_id="x" * 10_000, topics=())
+
+        return [
+            KafkaApi(ApiVersionsRequest, Versions(0, 4), api_versions, _api_versions_refused),
+            KafkaApi(HeartbeatRequest, Versions(0, 4), lambda _, call: self.heartbeat(), _heartbeat_refused),
+            KafkaApi(MetadataRequest, Versions(0, 12), metadata, lambda _, error: NO_METADATA),
+            KafkaApi(ProduceRequest, Versions(3, 9), lambda _, call: self.produce(), lambda _, error: NOTHING_PRODUCED),
+        ]
+
+
+def _beat() -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=0)
+
+
+def _api_versions_refused(request: Any, error: BrokerError) -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=error.code, api_keys=())
+
+
+def _heartbeat_refused(request: Any, error: BrokerError) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=error.code)
+
+
+class Client:
+    """One connection with its two streams."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def response(self) -> bytes:
+        async with asyncio.timeout(TIMEOUT_S):
+            (size,) = unpack(">i", await self._reader.readexactly(4))
+            return await self._reader.readexactly(size)
+
+    async def rest(self) -> bytes:
+        """Return the bytes until the listener closes the connection."""
+        found = b""
+        async with asyncio.timeout(TIMEOUT_S):
+            try:
+                while more := await self._reader.read(65536):
+                    found += more
+            except ConnectionError:
+                pass
+        return found
+
+
+class Live:
+    """A listener on a port of the loopback interface, and its clients."""
+
+    def __init__(self, limits: ListenerLimits) -> None:
+        self.handlers = Handlers()
+        self.clock = SetClock()
+        self.listener = KafkaListener(
+            Endpoint("127.0.0.1", 0),
+            "KAFKA",
+            self.handlers.apis(),
+            self.clock,
+            limits=limits,
+            native_address="host-1:9600",
+        )
+        self._clients: list[Client] = []
+
+    async def client(self) -> Client:
+        at = self.listener.endpoint
+        client = Client(*await asyncio.open_connection(at.host, at.port))
+        self._clients.append(client)
+        return client
+
+    async def check(self) -> None:
+        """Check that a client that does nothing wrong is served."""
+        client = await self.client()
+        client.send(heartbeat(99))
+        assert await client.response() == pack(">ih", 99, 0)
+        client.writer.close()
+
+    async def until(self, is_reached: Callable[[], bool]) -> None:
+        """Return when the condition holds. Each turn is a round trip of a client, so that the listener runs."""
+        async with asyncio.timeout(TIMEOUT_S):
+            while not is_reached():
+                await self.check()
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.writer.transport.abort()
+
+
+@asynccontextmanager
+async def live(limits: ListenerLimits = ListenerLimits()) -> AsyncIterator[Live]:  # noqa: B008
+    found = Live(limits)
+    await found.listener.start()
+    try:
+        yield found
+    finally:
+        found.close()
+        await found.listener.stop()
+
+
+def framed(body: bytes) -> bytes:
+    return pack(">i", len(body)) + body
+
+
+def encoded(request: Request, version: int, correlation_id: int) -> bytes:
+    return b"".join(encode_request(request, version, correlation_id, "test"))
+
+
+def heartbeat(correlation_id: int) -> bytes:
+    return encoded(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 0, correlation_id)
+
+
+def produce(acks: int, correlation_id: int = 1) -> bytes:
+    return encoded(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=()), 3, correlation_id)
+
+
+def header(api: int, version: int) -> bytes:
+    return pack(">hhih", api, version, 7, -1)
+
+
+BAD = {
+    "empty": (framed(b""), "cannot be read"),
+    "short header": (framed(b"\0\x12\0\0"), "cannot be read"),
+    "client id beyond the end": (framed(pack(">hhih", 12, 0, 1, 500)), "client id of 500 bytes"),
+    "negative client id": (framed(pack(">hhih", 12, 0, 1, -2)), "client id of -2 bytes"),
+    "truncated": (framed(header(12, 0) + b"\0\x09g"), "cannot be read"),
+    "bytes after the end": (framed(heartbeat(1)[4:] + b"x"), "cannot be read"),
+    "unknown API": (framed(header(999, 0)), "API 999 version 0"),
+    "negative API": (framed(header(-1, 0)), "API -1 version 0"),
+    "unknown version": (framed(header(12, 99)), "API 12 version 99"),
+    "version that is not offered": (framed(header(0, 10) + b"\0"), "API 0 version 10"),
+    "negative size": (pack(">i", -5), "claims a request of -5 bytes"),
+    "too large": (pack(">i", 2**31 - 1), "claims a request of 2147483647 bytes"),
+    "plain but large": (framed(header(3, 0) + bytes(MAX_PLAIN_BYTES)), "sent MetadataRequest of"),
+    "array of 2³¹ − 1": (framed(header(3, 1) + pack(">i", 2**31 - 1)), "cannot be read"),
+    "negative array": (framed(header(3, 0) + pack(">i", -7)), "cannot be read"),
+    "endless varint": (framed(header(3, 9) + b"\0" + b"\xff" * 100), "cannot be read"),
+    "HTTP": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "speaks HTTP"),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500), "speaks TLS"),
+    "ZeroMQ": (b"\xff" + bytes(8) + b"\x7f\x03", "Tidelog's own clients connect to host-1:9600"),
+    "noise": (bytes(range(200, 256)) * 1000, "claims a request of"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+@on_both_loops
+async def test_bad_bytes_close_their_connection_with_one_log_line(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    data, reason = BAD[name]
+    async with live() as broker:
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                client = await broker.client()
+                client.send(data)
+                assert await client.rest() == b""
+            await broker.check()
+        (record,) = caplog.records
+        assert reason in record.getMessage()
+        assert "127.0.0.1" in record.getMessage()
+        await broker.until(lambda: broker.listener.memory.held_bytes == 0)
+
+
+@on_both_loops
+async def test_api_versions_in_an_unknown_version_is_answered_in_version_0() -> None:
+    async with live() as broker:
+        client = await broker.client()
+        for version, rest in ((99, b""), (99, b"\xff\xff"), (5, b"\0"), (-1, b"")):
+            client.send(framed(header(18, version) + rest))
+            answer = await client.response()
+            assert answer[:6] == pack(">ih", 7, 35)
+            assert unpack(">i", answer[6:10]) == (4,), "the versions of all APIs"
+        client.send(heartbeat(8))
+        assert await client.response() == pack(">ih", 8, 0)
+
+
+@on_both_loops
+async def test_requests_byte_by_byte_are_answered() -> None:
+    async with live() as broker:
+        client = await broker.client()
+        for byte in heartbeat(1):
+            client.send(bytes((byte,)))
+            await client.writer.drain()
+            await asyncio.sleep(0)
+        assert await client.response() == pack(">ih", 1, 0)
+
+
+@on_both_loops
+async def test_pipelined_requests_of_a_client_that_does_not_read_are_bounded() -> None:
+    async with live() as broker:
+        client = await broker.client()
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        many = b"".join(encoded(MetadataRequest(topics=()), 2, number) for number in range(20_000))
+        client.send(many)
+        await broker.until(lambda: broker.listener.memory.held_bytes > 0)
+        assert broker.listener.memory.held_bytes < 2 << 20
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        for number in range(20_000):
+            assert (await client.response())[:4] == pack(">i", number)
+
+
+@on_both_loops
+async def test_claims_of_large_requests_take_little_memory() -> None:
+    async with live() as broker:
+        for _ in range(50):
+            client = await broker.client()
+            client.send(pack(">i", 100_000_000) + b"x" * 100)
+        await broker.until(lambda: broker.listener.memory.held_bytes > 49 * 128 * 1024)
+        assert broker.listener.memory.held_bytes <= 50 * 128 * 1024
+
+
+@on_both_loops
+async def test_idle_connections_hold_no_memory_and_are_closed_in_time() -> None:
+    async with live() as broker:
+        clients = [await broker.client() for _ in range(200)]
+        busy = clients.pop()
+        busy.send(heartbeat(1))
+        await busy.response()
+        assert broker.listener.connections == 200
+        assert broker.listener.memory.held_bytes == 0
+        broker.clock.time_ms += 600_000
+        busy.send(heartbeat(2))
+        await busy.response()
+        broker.clock.time_ms += 1
+        broker.listener.close_idle()
+        for client in clients:
+            assert await client.rest() == b""
+        busy.send(heartbeat(3))
+        assert await busy.response() == pack(">ih", 3, 0)
+
+
+@pytest.mark.parametrize("limits", [ListenerLimits(max_connections=3), ListenerLimits(max_connections_per_ip=3)])
+@on_both_loops
+async def test_connection_beyond_the_limit_is_closed(limits: ListenerLimits, caplog: pytest.LogCaptureFixture) -> None:
+    async with live(limits) as broker:
+        clients = [await broker.client() for _ in range(3)]
+        for number, client in enumerate(clients):
+            client.send(heartbeat(number))
+            await client.response()
+        with caplog.at_level(logging.WARNING):
+            assert await (await broker.client()).rest() == b""
+        assert "max_connections" in caplog.text
+        clients[0].writer.close()
+        clients[1].send(heartbeat(5))
+        await clients[1].response()
+
+
+async def _fails() -> HeartbeatResponse:
+    raise RuntimeError("a bug")
+
+
+def _fails_at_once() -> Outcome:
+    raise RuntimeError("a bug")
+
+
+@pytest.mark.parametrize("outcome", [_fails, _fails_at_once])
+@on_both_loops
+async def test_handler_that_fails_answers_with_an_error(outcome: Callable[[], Outcome]) -> None:
+    async with live() as broker:
+        client = await broker.client()
+        broker.handlers.heartbeat = outcome
+        client.send(heartbeat(1))
+        assert await client.response() == pack(">ih", 1, -1)
+
+
+@on_both_loops
+async def test_handler_that_is_cancelled_closes_its_connection() -> None:
+    async def cancelled() -> HeartbeatResponse:
+        raise asyncio.CancelledError
+
+    async with live() as broker:
+        client = await broker.client()
+        broker.handlers.heartbeat = cancelled
+        client.send(heartbeat(1))
+        assert await client.rest() == b""
+        broker.handlers.heartbeat = _beat
+        await broker.check()
+
+
+@on_both_loops
+async def test_response_that_cannot_be_converted_closes_its_own_connection() -> None:
+    def convert(response: Any) -> ProduceResponse:
+        raise KeyError("a bug")
+
+    async with live() as broker:
+        client = await broker.client()
+        deferred = DeferredResponse()
+        broker.handlers.produce = lambda: Later(deferred, convert)
+        client.send(produce(1) + heartbeat(2))
+        await broker.check()
+        deferred.complete(native.ProduceResponse(()))
+        assert await client.rest() == b""
+
+
+@on_both_loops
+async def test_failed_produce_without_response_closes_the_connection() -> None:
+    def refuse() -> Outcome:
+        raise InvalidRequestError("no")
+
+    async with live() as broker:
+        client = await broker.client()
+        broker.handlers.produce = refuse
+        client.send(produce(0) + heartbeat(2))
+        assert await client.rest() == b""
+        client = await broker.client()
+        client.send(produce(1, 5))
+        assert (await client.response())[:4] == pack(">i", 5)
+
+
+@on_both_loops
+async def test_request_ends_when_its_connection_is_lost() -> None:
+    async with live() as broker:
+        client = await broker.client()
+        go, ended = asyncio.Event(), asyncio.Event()
+
+        async def slow() -> HeartbeatResponse:
+            await go.wait()
+            ended.set()
+            return _beat()
+
+        broker.handlers.heartbeat = slow
+        client.send(heartbeat(1))
+        await reached(lambda: bool(broker.listener.memory.held_bytes))
+        broker.handlers.heartbeat = _beat
+        client.writer.transport.abort()
+        await broker.until(lambda: broker.listener.memory.held_bytes == 0)
+        go.set()
+        async with asyncio.timeout(TIMEOUT_S):
+            await ended.wait()
+
+
+async def reached(is_reached: Callable[[], bool]) -> None:
+    """Return when the condition holds. The loop that the test shares with the listener runs meanwhile."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while not is_reached():  # noqa: ASYNC110 - the listener has no event for the test
+            await asyncio.sleep(0)
+
+
+@on_both_loops
+async def test_stop_sends_what_is_ready_and_ends_waiting_requests() -> None:
+    async with live() as broker:
+        ready, waiting, later = [await broker.client() for _ in range(3)]
+        never = asyncio.Event()
+
+        async def wait() -> HeartbeatResponse:
+            await never.wait()
+            return _beat()
+
+        waiting_response = DeferredResponse()
+        broker.handlers.heartbeat = wait
+        broker.handlers.produce = lambda: Later(waiting_response, lambda _: ProduceResponse(responses=()))
+        waiting.send(heartbeat(1))
+        later.send(produce(1, 2))
+        ready.send(encoded(MetadataRequest(topics=()), 2, 3))
+        assert (await ready.response())[:4] == pack(">i", 3)
+        await reached(lambda: bool(broker.listener.memory.held_bytes))
+        waiting_response.complete(native.ProduceResponse(()))
+        await broker.listener.stop()
+        assert (await later.rest())[4:8] == pack(">i", 2), "the last responses leave"
+        assert await waiting.rest() == b""
+        assert await ready.rest() == b""
+        assert broker.listener.connections == 0
+
+
+@on_both_loops
+async def test_peer_that_fills_the_memory_and_reads_nothing_is_closed() -> None:
+    async with live(ListenerLimits(max_memory_bytes=1 << 20)) as broker:
+        client = await broker.client()
+        client.send(pack(">i", 90_000_000))
+        client.send(b"x" * 700_000)
+        await reached(lambda: broker.listener.memory.is_scarce)
+        other = await broker.client()
+        other.send(heartbeat(1))
+        assert await other.response() == pack(">ih", 1, 0), "what is read is answered"
+        assert broker.listener.memory.waiting == 1
+        broker.listener.free_memory()
+        broker.listener.free_memory()
+        assert await client.rest() == b""
+        other.send(heartbeat(2))
+        assert await other.response() == pack(">ih", 2, 0)
