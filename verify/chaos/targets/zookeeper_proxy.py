@@ -48,17 +48,28 @@ class Request:
         """
         return self.opcode in (CREATE, SET_DATA, MULTI, CREATE2) and path.encode() in self.body
 
+    def creates_in_a_multi(self, path: str) -> bool:
+        """Return whether the request is a multi that begins with the creation of a znode whose path has this text."""
+        if self.opcode != MULTI:
+            return False
+        opcode, created = self._first_part()
+        return opcode in (CREATE, CREATE2) and path in created
+
     def was_refused_by_a_check_of(self, path: str) -> bool:
         """Return whether the request begins with a check of this path's version, and ZooKeeper refused it because of
         that check.
 
         The request must be a multi that was answered with a refusal.
         """
+        opcode, checked = self._first_part()
+        _, _, error, _ = _REFUSED_PART.unpack_from(self.answer, _ANSWER.size)
+        return opcode == CHECK and checked == path and _LENGTH.pack(error) == BAD_VERSION
+
+    def _first_part(self) -> tuple[int, str]:
+        """Return the opcode and the path of a multi's first part."""
         opcode, _, _, length = _FIRST_PART.unpack_from(self.body, _REQUEST.size)
         begin = _REQUEST.size + _FIRST_PART.size
-        _, _, error, _ = _REFUSED_PART.unpack_from(self.answer, _ANSWER.size)
-        checked = self.body[begin : begin + length].decode()
-        return opcode == CHECK and checked == path and _LENGTH.pack(error) == BAD_VERSION
+        return opcode, self.body[begin : begin + length].decode()
 
 
 class Fate(Enum):

@@ -19,8 +19,6 @@ from verify.chaos.faults.support.tools import run_aside
 from verify.chaos.targets import sessions
 from verify.chaos.targets.zookeeper_proxy import (
     BAD_VERSION,
-    CREATE,
-    CREATE2,
     MULTI,
     SET_DATA,
     Fate,
@@ -33,7 +31,7 @@ _STATES, _IDS = "/brokers/topics/", "/brokers/ids/"
 _WRITES: Mapping[str, Callable[[Request], bool]] = {
     "an election": lambda request: request.opcode == MULTI and request.writes(_STATES),
     "a change of an ISR": lambda request: request.opcode == SET_DATA and request.writes(_STATES),
-    "a registration": lambda request: request.opcode in (CREATE, CREATE2) and request.writes(_IDS),
+    "a registration": lambda request: request.creates_in_a_multi(_IDS),
 }
 _ALL_LOST_S = 20.0
 
