@@ -132,6 +132,8 @@ class Configs:
 
     async def _entries(self, query: ConfigQuery, deadline_ms: int) -> Iterable[ConfigEntry]:
         if query.resource_type == ConfigResourceType.BROKER:
+            if not query.resource_name:
+                return ()  # an empty name means the dynamic defaults of all brokers, and there are none
             self._raise_unless_mine(query.resource_name)
             return describe_broker(self._settings)
         topic = _topic_of(query)

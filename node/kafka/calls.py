@@ -62,3 +62,11 @@ def converted(outcome: NativeOutcome, convert: Callable[[Any], Response]) -> Out
 
 async def _converted_later(outcome: Awaitable[native.Response], convert: Callable[[Any], Response]) -> Response:
     return convert(await outcome)
+
+
+async def answer_to(handle: NativeHandler, request: native.Request, call: Call) -> Any:
+    """Return the native response to a request, for translations that ask the handlers more than once."""
+    outcome = handle(request, call.context)
+    if outcome is None or isinstance(outcome, native.Response):
+        return outcome
+    return await outcome

@@ -17,6 +17,10 @@ class TopicNames:
         """Return the name of the topic with this id (base64url), or None if this broker knows none."""
         return self._names.get(topic_id)
 
+    def id_of(self, name: str) -> str:
+        """Return the id (base64url) of the topic with this name, or "" if this broker knows none."""
+        return self._ids.get(name, "")
+
     def _deleted(self, names: tuple[str, ...]) -> None:
         for name in names:
             self._names.pop(self._ids.pop(name, ""), None)

@@ -72,6 +72,11 @@ def loaded(tmp_path: Path, text: str) -> BrokerSettings:
 # --- describing --------------------------------------------------------------------------------------------
 
 
+async def test_all_brokers_together_have_no_dynamic_settings() -> None:
+    configs = Configs(broker_settings(), TopicSettings(), MetadataCache("c"), SystemClock())
+    assert by_name(await describe(configs, BROKER, "")) == {}
+
+
 async def test_settings_of_a_topic_come_with_their_sources(tmp_path: Path) -> None:
     settings = loaded(tmp_path, "log_retention_hours = 2\n")
     configs = Configs(settings, TopicSettings({"t": {"segment.bytes": "5000"}}), MetadataCache("c"), SystemClock())
@@ -117,7 +122,6 @@ async def test_settings_of_a_broker_come_from_its_file_and_the_defaults(tmp_path
         (TOPIC, "../t", InvalidTopicError),
         (TOPIC, "", InvalidTopicError),
         (BROKER, "2", InvalidRequestError),
-        (BROKER, "", InvalidRequestError),
         (8, "t", InvalidRequestError),
     ],
 )

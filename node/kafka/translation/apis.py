@@ -5,6 +5,7 @@ from __future__ import annotations
 from node.kafka.api_versions import offered
 from node.kafka.calls import Call, KafkaApi, NativeHandler, Outcome
 from node.kafka.topic_names import TopicNames
+from node.kafka.translation.configs import ConfigTranslation
 from node.kafka.translation.group_admin import GroupAdminTranslation
 from node.kafka.translation.group_membership import GroupMembershipTranslation
 from node.kafka.translation.group_offsets import GroupOffsetTranslation
@@ -12,9 +13,16 @@ from node.kafka.translation.log_offsets import LogOffsetTranslation
 from node.kafka.translation.metadata import MetadataTranslation
 from node.kafka.translation.producers import ProducerTranslation
 from node.kafka.translation.records import RecordTranslation
+from node.kafka.translation.replicas import ReplicaTranslation
+from node.kafka.translation.topics import TopicTranslation
 from node.metadata.metadata_cache import MetadataCache
 from tidelog.clock import Clock
 from tidelog.errors import BrokerError
+from tidelog.protocol.kafka.messages.configs import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
 from tidelog.protocol.kafka.messages.group_admin import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -36,11 +44,24 @@ from tidelog.protocol.kafka.messages.metadata import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     DescribeClusterRequest,
+    DescribeTopicPartitionsRequest,
     FindCoordinatorRequest,
     MetadataRequest,
 )
 from tidelog.protocol.kafka.messages.producers import InitProducerIdRequest
 from tidelog.protocol.kafka.messages.records import FetchRequest, ProduceRequest
+from tidelog.protocol.kafka.messages.replicas import (
+    AlterPartitionReassignmentsRequest,
+    DescribeLogDirsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
+from tidelog.protocol.kafka.messages.topics import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DeleteTopicsRequest,
+)
 from tidelog.protocol.kafka.schema import Versions
 
 
@@ -58,11 +79,18 @@ def kafka_apis(handle: NativeHandler, metadata: MetadataCache, clock: Clock) -> 
         KafkaApi(FetchRequest, Versions(4, 16), records.fetch, records.fetch_refused),
         KafkaApi(ListOffsetsRequest, Versions(0, 9), offsets.list_offsets, offsets.list_offsets_refused),
         KafkaApi(MetadataRequest, Versions(0, 12), where.metadata, where.metadata_refused),
+        KafkaApi(
+            DescribeTopicPartitionsRequest,
+            Versions(0, 0),
+            where.describe_topic_partitions,
+            where.describe_topic_partitions_refused,
+        ),
         KafkaApi(FindCoordinatorRequest, Versions(0, 4), where.find_coordinator, where.find_coordinator_refused),
         KafkaApi(DescribeClusterRequest, Versions(0, 1), where.describe_cluster, where.describe_cluster_refused),
         KafkaApi(InitProducerIdRequest, Versions(0, 4), producers.init_producer_id, producers.refused),
         KafkaApi(OffsetForLeaderEpochRequest, Versions(2, 4), offsets.offset_for_leader_epoch, offsets.epoch_refused),
         *_group_apis(handle),
+        *_administration_apis(handle, names),
     ]
 
     def api_versions(request: ApiVersionsRequest, call: Call) -> Outcome:
@@ -89,4 +117,26 @@ def _group_apis(handle: NativeHandler) -> list[KafkaApi]:
         KafkaApi(DescribeGroupsRequest, Versions(0, 5), groups.describe, groups.describe_refused),
         KafkaApi(ListGroupsRequest, Versions(0, 5), groups.list, groups.list_refused),
         KafkaApi(DeleteGroupsRequest, Versions(0, 2), groups.delete, groups.delete_refused),
+    ]
+
+
+def _administration_apis(handle: NativeHandler, names: TopicNames) -> list[KafkaApi]:
+    topics, configs, replicas = TopicTranslation(handle, names), ConfigTranslation(handle), ReplicaTranslation(handle)
+    return [
+        KafkaApi(CreateTopicsRequest, Versions(2, 7), topics.create_topics, topics.create_topics_refused),
+        KafkaApi(DeleteTopicsRequest, Versions(1, 6), topics.delete_topics, topics.delete_topics_refused),
+        KafkaApi(CreatePartitionsRequest, Versions(0, 3), topics.create_partitions, topics.create_partitions_refused),
+        KafkaApi(DeleteRecordsRequest, Versions(0, 2), topics.delete_records, topics.delete_records_refused),
+        KafkaApi(DescribeConfigsRequest, Versions(1, 4), configs.describe, configs.describe_refused),
+        KafkaApi(AlterConfigsRequest, Versions(0, 2), configs.replace, configs.replace_refused),
+        KafkaApi(IncrementalAlterConfigsRequest, Versions(0, 1), configs.alter, configs.alter_refused),
+        KafkaApi(DescribeLogDirsRequest, Versions(1, 4), replicas.log_dirs, replicas.log_dirs_refused),
+        KafkaApi(ElectLeadersRequest, Versions(0, 2), replicas.elect, replicas.elect_refused),
+        KafkaApi(AlterPartitionReassignmentsRequest, Versions(0, 0), replicas.reassign, replicas.reassign_refused),
+        KafkaApi(
+            ListPartitionReassignmentsRequest,
+            Versions(0, 0),
+            replicas.reassignments,
+            replicas.reassignments_refused,
+        ),
     ]

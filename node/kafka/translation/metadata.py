@@ -1,4 +1,4 @@
-"""Metadata, FindCoordinator and DescribeCluster: where clients find brokers."""
+"""Metadata, DescribeTopicPartitions, FindCoordinator and DescribeCluster: where clients find brokers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from tidelog.protocol import group_messages
 from tidelog.protocol import messages as native
 from tidelog.protocol.kafka.messages.metadata import (
     Coordinator,
+    Cursor,
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     MetadataRequest,
@@ -31,6 +36,8 @@ _GROUP, _TRANSACTION = 0, 1
 _NO_TRANSACTIONS = 53
 #: The first version in which an empty list of topics means none, and null means all.
 _NULL_MEANS_ALL = 1
+#: `max.request.partition.size.limit`: the most partitions in one response of DescribeTopicPartitions.
+_MAX_DESCRIBED_PARTITIONS = 2000
 
 
 class MetadataTranslation:
@@ -62,6 +69,38 @@ class MetadataTranslation:
         """Return the response in which every requested topic has this error."""
         topics = tuple(_topic_with_error(each.name, each.topic_id, error.code) for each in request.topics or ())
         return MetadataResponse(brokers=(), topics=topics)
+
+    # --- DescribeTopicPartitions ---------------------------------------------------------------------
+
+    def describe_topic_partitions(self, request: DescribeTopicPartitionsRequest, call: Call) -> Outcome:
+        """Describe topics page by page, in the order of their names; no topics means all of them.
+
+        The cursor is the first partition of the page. The fields about eligible leaders (KIP-966) are null.
+        """
+        cursor = request.cursor
+        if cursor is not None and cursor.partition_index < 0:
+            raise InvalidRequestError(f"the cursor's partition {cursor.partition_index}: must be at least 0")
+        names = tuple(sorted({topic.name for topic in request.topics}))
+        if cursor is not None:
+            names = tuple(name for name in names if name >= cursor.topic_name)
+        asked = None if not request.topics else names
+        outcome = self._handle(native.MetadataRequest(asked), call.context)
+        limit = max(1, min(request.response_partition_limit, _MAX_DESCRIBED_PARTITIONS))
+        return converted(outcome, lambda response: _page(response.topics, cursor, limit))
+
+    @staticmethod
+    def describe_topic_partitions_refused(
+        request: DescribeTopicPartitionsRequest, error: BrokerError
+    ) -> DescribeTopicPartitionsResponse:
+        """Return the response in which every named topic has this error."""
+        return DescribeTopicPartitionsResponse(
+            topics=tuple(
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=error.code, name=topic.name, topic_id=ZERO_UUID, partitions=()
+                )
+                for topic in request.topics
+            )
+        )
 
     # --- FindCoordinator -----------------------------------------------------------------------------
 
@@ -158,6 +197,51 @@ def _described(response: native.MetadataResponse, unknown: list[bytes]) -> Metad
         cluster_id=response.cluster_id,
         controller_id=response.controller_id,
         topics=tuple(topics),
+    )
+
+
+def _page(
+    topics: tuple[native.TopicMetadata, ...], cursor: Cursor | None, limit: int
+) -> DescribeTopicPartitionsResponse:
+    """Return at most `limit` partitions from the cursor on. The next cursor names the first partition left out."""
+    described: list[DescribeTopicPartitionsResponseTopic] = []
+    following: Cursor | None = None
+    for topic in topics:
+        first = 0
+        if cursor is not None:
+            if topic.name < cursor.topic_name:
+                continue
+            if topic.name == cursor.topic_name:
+                first = cursor.partition_index
+        if not limit:
+            following = Cursor(topic_name=topic.name, partition_index=first)
+            break
+        rest = topic.partitions[first:]
+        described.append(
+            DescribeTopicPartitionsResponseTopic(
+                error_code=topic.error_code,
+                name=topic.name,
+                topic_id=uuid_from_text(topic.topic_id),
+                is_internal=topic.is_internal,
+                partitions=tuple(map(_described_partition, rest[:limit])),
+            )
+        )
+        if len(rest) > limit:
+            following = Cursor(topic_name=topic.name, partition_index=first + limit)
+            break
+        limit -= len(rest)
+    return DescribeTopicPartitionsResponse(topics=tuple(described), next_cursor=following)
+
+
+def _described_partition(partition: native.PartitionMetadata) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=partition.error_code,
+        partition_index=partition.partition,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=partition.isr,
+        offline_replicas=partition.offline_replicas,
     )
 
 

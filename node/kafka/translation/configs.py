@@ -1,0 +1,215 @@
+"""DescribeConfigs, IncrementalAlterConfigs, and AlterConfigs, which replaces all settings of a resource."""
+
+from __future__ import annotations
+
+from node.kafka.calls import Call, NativeHandler, Outcome, answer_to, converted
+from tidelog.errors import BrokerError, InvalidConfigError, UnknownTopicOrPartitionError
+from tidelog.protocol import admin_messages as admin
+from tidelog.protocol.kafka.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+
+
+class ConfigTranslation:
+    """The translations of this module; `handle` is the broker's own handler."""
+
+    def __init__(self, handle: NativeHandler) -> None:
+        self._handle = handle
+
+    # --- DescribeConfigs -----------------------------------------------------------------------------
+
+    def describe(self, request: DescribeConfigsRequest, call: Call) -> Outcome:
+        """Describe settings. An empty list of names asks for all, as null does."""
+        queries = tuple(
+            admin.ConfigQuery(each.resource_type, each.resource_name, each.configuration_keys or None)
+            for each in request.resources
+        )
+        outcome = self._handle(
+            admin.DescribeConfigsRequest(queries, request.include_synonyms, request.include_documentation),
+            call.context,
+        )
+
+        def convert(response: admin.DescribeConfigsResponse) -> DescribeConfigsResponse:
+            return DescribeConfigsResponse(
+                results=tuple(
+                    DescribeConfigsResult(
+                        error_code=each.error_code,
+                        error_message=each.error_message,
+                        resource_type=each.resource_type,
+                        resource_name=each.resource_name,
+                        configs=tuple(map(_described, each.entries)),
+                    )
+                    for each in response.resources
+                )
+            )
+
+        return converted(outcome, convert)
+
+    @staticmethod
+    def describe_refused(request: DescribeConfigsRequest, error: BrokerError) -> DescribeConfigsResponse:
+        """Return the response in which every resource has this error."""
+        return DescribeConfigsResponse(
+            results=tuple(
+                DescribeConfigsResult(
+                    error_code=error.code,
+                    error_message=str(error),
+                    resource_type=each.resource_type,
+                    resource_name=each.resource_name,
+                    configs=(),
+                )
+                for each in request.resources
+            )
+        )
+
+    # --- IncrementalAlterConfigs ---------------------------------------------------------------------
+
+    def alter(self, request: IncrementalAlterConfigsRequest, call: Call) -> Outcome:
+        """Change single settings."""
+        alterations = tuple(
+            admin.ConfigAlteration(
+                resource.resource_type,
+                resource.resource_name,
+                tuple(admin.ConfigChange(each.name, each.value, each.config_operation) for each in resource.configs),
+            )
+            for resource in request.resources
+        )
+        outcome = self._handle(admin.IncrementalAlterConfigsRequest(alterations, request.validate_only), call.context)
+
+        def convert(response: admin.IncrementalAlterConfigsResponse) -> IncrementalAlterConfigsResponse:
+            return IncrementalAlterConfigsResponse(
+                responses=tuple(
+                    IncrementalAlterConfigsResourceResponse(
+                        error_code=each.error_code,
+                        error_message=each.error_message,
+                        resource_type=each.resource_type,
+                        resource_name=each.resource_name,
+                    )
+                    for each in response.resources
+                )
+            )
+
+        return converted(outcome, convert)
+
+    @staticmethod
+    def alter_refused(request: IncrementalAlterConfigsRequest, error: BrokerError) -> IncrementalAlterConfigsResponse:
+        """Return the response in which every resource has this error."""
+        return IncrementalAlterConfigsResponse(
+            responses=tuple(
+                IncrementalAlterConfigsResourceResponse(
+                    error_code=error.code,
+                    error_message=str(error),
+                    resource_type=each.resource_type,
+                    resource_name=each.resource_name,
+                )
+                for each in request.resources
+            )
+        )
+
+    # --- AlterConfigs --------------------------------------------------------------------------------
+
+    async def replace(self, request: AlterConfigsRequest, call: Call) -> AlterConfigsResponse:
+        """Replace all own settings of topics: set those of the request, and delete the others that exist now.
+
+        A setting that another client adds between these two steps stays, which is why clients change single settings
+        instead (KIP-339).
+        """
+        topic = admin.ConfigResourceType.TOPIC
+        queries = tuple(
+            admin.ConfigQuery(topic, each.resource_name) for each in request.resources if each.resource_type == topic
+        )
+        response: admin.DescribeConfigsResponse = await answer_to(
+            self._handle, admin.DescribeConfigsRequest(queries), call
+        )
+        before = {each.resource_name: each for each in response.resources}
+        results: list[AlterConfigsResourceResponse | None] = []
+        alterations: list[admin.ConfigAlteration] = []
+        for resource in request.resources:
+            described = before.get(resource.resource_name) if resource.resource_type == topic else None
+            refused = _unreadable(resource, described)
+            results.append(refused)
+            if refused is None:
+                alterations.append(_replacement(resource, described))
+        altered: admin.IncrementalAlterConfigsResponse = await answer_to(
+            self._handle, admin.IncrementalAlterConfigsRequest(tuple(alterations), request.validate_only), call
+        )
+        outcomes = iter(altered.resources)
+        return AlterConfigsResponse(
+            responses=tuple(_replaced(next(outcomes)) if each is None else each for each in results)
+        )
+
+    @staticmethod
+    def replace_refused(request: AlterConfigsRequest, error: BrokerError) -> AlterConfigsResponse:
+        """Return the response in which every resource has this error."""
+        return AlterConfigsResponse(
+            responses=tuple(_not_replaced(each, error.code, str(error)) for each in request.resources)
+        )
+
+
+def _described(entry: admin.ConfigEntry) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.is_read_only,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+        synonyms=tuple(
+            DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source) for each in entry.synonyms
+        ),
+        config_type=entry.config_type,
+        documentation=entry.documentation,
+    )
+
+
+def _unreadable(
+    resource: AlterConfigsResource, described: admin.DescribedConfigs | None
+) -> AlterConfigsResourceResponse | None:
+    """Return the refusal of a resource that must not be altered, or None.
+
+    A topic that does not exist is left to the handler, which refuses it too.
+    """
+    for config in resource.configs:
+        if config.value is None:
+            return _not_replaced(resource, InvalidConfigError.code, f"{config.name} has no value")
+    if described is None or described.error_code in (0, UnknownTopicOrPartitionError.code):
+        return None
+    return _not_replaced(resource, described.error_code, described.error_message)
+
+
+def _replacement(resource: AlterConfigsResource, described: admin.DescribedConfigs | None) -> admin.ConfigAlteration:
+    changes = [admin.ConfigChange(each.name, each.value) for each in resource.configs]
+    stay = {each.name for each in resource.configs}
+    changes += [
+        admin.ConfigChange(entry.name, None, admin.ConfigOp.DELETE)
+        for entry in (() if described is None else described.entries)
+        if entry.source == admin.ConfigSource.DYNAMIC_TOPIC_CONFIG and entry.name not in stay
+    ]
+    return admin.ConfigAlteration(resource.resource_type, resource.resource_name, tuple(changes))
+
+
+def _replaced(outcome: admin.AlteredConfigs) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=outcome.error_code,
+        error_message=outcome.error_message,
+        resource_type=outcome.resource_type,
+        resource_name=outcome.resource_name,
+    )
+
+
+def _not_replaced(resource: AlterConfigsResource, error_code: int, message: str | None) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=error_code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

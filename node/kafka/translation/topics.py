@@ -1,0 +1,297 @@
+"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from node.kafka.calls import Call, NativeHandler, Outcome, answer_to, converted
+from node.kafka.topic_names import TopicNames
+from node.kafka.translation.by_topic import by_topic
+from tidelog.errors import (
+    BrokerError,
+    InvalidConfigError,
+    InvalidReplicaAssignmentError,
+    InvalidRequestError,
+    UnknownTopicIdError,
+)
+from tidelog.protocol import admin_messages as admin
+from tidelog.protocol import messages as native
+from tidelog.protocol import partition_messages as partitions
+from tidelog.protocol.kafka.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from tidelog.protocol.kafka.primitives import ZERO_UUID, uuid_from_text, uuid_to_text
+
+#: The first version of CreateTopics whose response has the settings of the new topics.
+_CONFIGS_OF_NEW_TOPICS = 5
+#: The first version of DeleteTopics that names topics by id.
+_TOPIC_IDS = 6
+
+
+class TopicTranslation:
+    """The translations of this module; `handle` is the broker's own handler."""
+
+    def __init__(self, handle: NativeHandler, names: TopicNames) -> None:
+        self._handle = handle
+        self._names = names
+
+    # --- CreateTopics --------------------------------------------------------------------------------
+
+    async def create_topics(self, request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
+        """Create topics. From version 5 on, the response has the settings of each topic that was created.
+
+        A topic that is only validated has no settings in the response, because the handlers describe existing topics.
+        """
+        refused: dict[str, BrokerError] = {}
+        wanted: list[native.NewTopic] = []
+        for topic in request.topics:
+            try:
+                wanted.append(_new_topic(topic))
+            except BrokerError as error:
+                refused[topic.name] = error
+        if refused:
+            await self._raise_unless_controller(call)
+            wanted = [each for each in wanted if each.name not in refused]
+        response: native.CreateTopicsResponse = await answer_to(
+            self._handle,
+            native.CreateTopicsRequest(tuple(wanted), request.timeout_ms, request.validate_only),
+            call,
+        )
+        created = {each.name: each for each in response.topics}
+        described: Mapping[str, admin.DescribedConfigs] = {}
+        if call.version >= _CONFIGS_OF_NEW_TOPICS and not request.validate_only:
+            described = await self._configs_of([each.name for each in created.values() if not each.error_code], call)
+        return CreateTopicsResponse(
+            topics=tuple(
+                _not_created(name, refused[name]) if name in refused else _created(created[name], described.get(name))
+                for name in dict.fromkeys(topic.name for topic in request.topics)
+            )
+        )
+
+    async def _configs_of(self, names: list[str], call: Call) -> dict[str, admin.DescribedConfigs]:
+        kind = admin.ConfigResourceType.TOPIC
+        if not names:
+            return {}
+        try:
+            response: admin.DescribeConfigsResponse = await answer_to(
+                self._handle, admin.DescribeConfigsRequest(tuple(admin.ConfigQuery(kind, name) for name in names)), call
+            )
+        except BrokerError as error:
+            # The topics exist, so only their settings are missing in the response.
+            return {name: admin.DescribedConfigs(kind, name, error.code, str(error)) for name in names}
+        return {each.resource_name: each for each in response.resources}
+
+    async def _raise_unless_controller(self, call: Call) -> None:
+        """Raise NotControllerError if this broker is not the controller, before a topic is refused for its own errors.
+
+        A client repeats the request at the controller only if this error comes for all topics. The request that lists
+        no reassignments has no other effect than this check.
+        """
+        await answer_to(self._handle, partitions.ListPartitionReassignmentsRequest(()), call)
+
+    @staticmethod
+    def create_topics_refused(request: CreateTopicsRequest, error: BrokerError) -> CreateTopicsResponse:
+        """Return the response in which every topic has this error."""
+        return CreateTopicsResponse(topics=tuple(_not_created(topic.name, error) for topic in request.topics))
+
+    # --- DeleteTopics --------------------------------------------------------------------------------
+
+    async def delete_topics(self, request: DeleteTopicsRequest, call: Call) -> DeleteTopicsResponse:
+        """Delete topics, from version 6 on by name or by id."""
+        wanted = _topics_to_delete(request, call.version)
+        names = {each: self._name_to_delete(each) for each in wanted}
+        found = [name for name in names.values() if isinstance(name, str)]
+        twice = {name for name in found if found.count(name) > 1} if len(set(found)) < len(found) else set()
+        if twice or len(found) < len(names):
+            await self._raise_unless_controller(call)
+        ids = {name: uuid_from_text(self._names.id_of(name)) for name in found}
+        response: native.DeleteTopicsResponse = await answer_to(
+            self._handle,
+            native.DeleteTopicsRequest(tuple(name for name in found if name not in twice), request.timeout_ms),
+            call,
+        )
+        deleted = {each.name: each for each in response.topics}
+        results = []
+        for each, name in names.items():
+            if isinstance(name, BrokerError):
+                results.append(_not_deleted(each, name))
+            elif name in twice:
+                error = InvalidRequestError(f"the request names topic {name!r} both by its name and by its id")
+                results.append(_not_deleted(each, error))
+            else:
+                outcome = deleted[name]
+                results.append(
+                    DeletableTopicResult(
+                        name=name,
+                        topic_id=ids[name],
+                        error_code=outcome.error_code,
+                        error_message=outcome.error_message,
+                    )
+                )
+        return DeleteTopicsResponse(responses=tuple(results))
+
+    def _name_to_delete(self, topic: DeleteTopicState) -> str | BrokerError:
+        if topic.topic_id == ZERO_UUID:
+            return InvalidRequestError("a topic has neither a name nor an id") if topic.name is None else topic.name
+        if topic.name is not None:
+            return InvalidRequestError(f"topic {topic.name!r} has an id too; only one of them is allowed")
+        name = self._names.name_of(uuid_to_text(topic.topic_id))
+        return UnknownTopicIdError(f"no topic has the id {uuid_to_text(topic.topic_id)}") if name is None else name
+
+    @staticmethod
+    def delete_topics_refused(request: DeleteTopicsRequest, error: BrokerError) -> DeleteTopicsResponse:
+        """Return the response in which every topic has this error."""
+        named = (DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names)
+        return DeleteTopicsResponse(responses=tuple(_not_deleted(each, error) for each in (*request.topics, *named)))
+
+    # --- CreatePartitions ----------------------------------------------------------------------------
+
+    def create_partitions(self, request: CreatePartitionsRequest, call: Call) -> Outcome:
+        """Add partitions to topics."""
+        outcome = self._handle(
+            partitions.CreatePartitionsRequest(
+                tuple(map(_new_partitions, request.topics)), request.timeout_ms, request.validate_only
+            ),
+            call.context,
+        )
+
+        def convert(response: partitions.CreatePartitionsResponse) -> CreatePartitionsResponse:
+            return CreatePartitionsResponse(
+                results=tuple(
+                    CreatePartitionsTopicResult(
+                        name=each.name, error_code=each.error_code, error_message=each.error_message
+                    )
+                    for each in response.topics
+                )
+            )
+
+        return converted(outcome, convert)
+
+    @staticmethod
+    def create_partitions_refused(request: CreatePartitionsRequest, error: BrokerError) -> CreatePartitionsResponse:
+        """Return the response in which every topic has this error."""
+        return CreatePartitionsResponse(
+            results=tuple(
+                CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=str(error))
+                for topic in request.topics
+            )
+        )
+
+    # --- DeleteRecords -------------------------------------------------------------------------------
+
+    def delete_records(self, request: DeleteRecordsRequest, call: Call) -> Outcome:
+        """Delete the records below an offset of each partition."""
+        wanted = tuple(
+            admin.DeleteRecordsPartition(topic.name, each.partition_index, each.offset)
+            for topic in request.topics
+            for each in topic.partitions
+        )
+        outcome = self._handle(admin.DeleteRecordsRequest(wanted, request.timeout_ms), call.context)
+
+        def convert(response: admin.DeleteRecordsResponse) -> DeleteRecordsResponse:
+            return _records_deleted(
+                (each.topic, each.partition, each.low_watermark, each.error_code) for each in response.partitions
+            )
+
+        return converted(outcome, convert)
+
+    @staticmethod
+    def delete_records_refused(request: DeleteRecordsRequest, error: BrokerError) -> DeleteRecordsResponse:
+        """Return the response in which every partition has this error."""
+        return _records_deleted(
+            (topic.name, each.partition_index, -1, error.code) for topic in request.topics for each in topic.partitions
+        )
+
+
+def _new_topic(topic: CreatableTopic) -> native.NewTopic:
+    assignment = {each.partition_index: each.broker_ids for each in topic.assignments}
+    if len(assignment) < len(topic.assignments):
+        raise InvalidReplicaAssignmentError(f"topic {topic.name!r}: the assignment names a partition twice")
+    configs: dict[str, str] = {}
+    for config in topic.configs:
+        if config.value is None:
+            raise InvalidConfigError(f"topic {topic.name!r}: {config.name} has no value")
+        configs[config.name] = config.value
+    return native.NewTopic(
+        topic.name, topic.num_partitions, topic.replication_factor, assignment or None, configs or None
+    )
+
+
+def _created(outcome: native.CreatedTopic, described: admin.DescribedConfigs | None) -> CreatableTopicResult:
+    configs: tuple[CreatableTopicConfigs, ...] | None = ()
+    config_error = 0
+    if described is not None and described.error_code:
+        configs, config_error = None, described.error_code
+    elif described is not None:
+        configs = tuple(
+            CreatableTopicConfigs(
+                name=each.name,
+                value=each.value,
+                read_only=each.is_read_only,
+                config_source=each.source,
+                is_sensitive=each.is_sensitive,
+            )
+            for each in described.entries
+        )
+    return CreatableTopicResult(
+        name=outcome.name,
+        topic_id=uuid_from_text(outcome.topic_id),
+        error_code=outcome.error_code,
+        error_message=outcome.error_message,
+        topic_config_error_code=config_error,
+        num_partitions=outcome.num_partitions,
+        replication_factor=outcome.replication_factor,
+        configs=configs,
+    )
+
+
+def _not_created(name: str, error: BrokerError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=str(error))
+
+
+def _topics_to_delete(request: DeleteTopicsRequest, version: int) -> list[DeleteTopicState]:
+    """Return the topics without repetitions."""
+    if version >= _TOPIC_IDS:
+        return list(dict.fromkeys(request.topics))
+    return [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in dict.fromkeys(request.topic_names)]
+
+
+def _not_deleted(topic: DeleteTopicState, error: BrokerError) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=topic.name, topic_id=topic.topic_id, error_code=error.code, error_message=str(error)
+    )
+
+
+def _new_partitions(topic: CreatePartitionsTopic) -> partitions.NewPartitions:
+    """Number the new partitions: Kafka lists the replicas of the last ones, without numbers."""
+    if topic.assignments is None:
+        return partitions.NewPartitions(topic.name, topic.count)
+    first = topic.count - len(topic.assignments)
+    assignment = {number: each.broker_ids for number, each in enumerate(topic.assignments, first)}
+    return partitions.NewPartitions(topic.name, topic.count, assignment)
+
+
+def _records_deleted(results: Iterable[tuple[str, int, int, int]]) -> DeleteRecordsResponse:
+    found = (
+        (topic, DeleteRecordsPartitionResult(partition_index=number, low_watermark=offset, error_code=error_code))
+        for topic, number, offset, error_code in results
+    )
+    return DeleteRecordsResponse(
+        topics=tuple(DeleteRecordsTopicResult(name=name, partitions=parts) for name, parts in by_topic(found))
+    )
