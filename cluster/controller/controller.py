@@ -73,7 +73,12 @@ class Controller:
         states: Mapping[TopicPartition, VersionedState],
         deletions: Iterable[str] = (),
     ) -> list[Effect]:
-        """Take over the whole cluster state, read after the election, and send it to all brokers."""
+        """Take over the cluster state that was read after the election. Called once, before any other event.
+
+        The effects open a channel to each broker, send the states and the metadata of all topics, begin `deletions`,
+        and write states that must change. A partition whose state is about to change is sent to its replicas only after
+        the write. A broker marked `possibly_short` is brought online after the leaders that it follows have new epochs.
+        """
         context = self.context
         context.brokers = {broker_id: broker for broker_id, broker in brokers.items() if not broker.possibly_short}
         for assignment in topics.values():
@@ -91,7 +96,8 @@ class Controller:
         return effects + self._send_states(complete, to_clients=to_clients, whole=True) + writes + self._bring_online()
 
     def brokers_changed(self, brokers: Mapping[int, BrokerRegistration]) -> list[Effect]:
-        """Compare the current registrations with the known ones.
+        """Compare all current registrations with the known ones, and handle brokers that registered, died or registered
+        again.
 
         A broker with another epoch has died and come back. The controller deals with its death first, and brings the
         broker online when every partition state that it was part of is rewritten.
@@ -113,7 +119,11 @@ class Controller:
         return effects + self._bring_online() + self.replica_deletion.completed()
 
     def broker_answered(self, broker_id: int, asked: int) -> list[Effect]:
-        """Note that a live registration has answered a request that was sent when `liveness.epoch` was `asked`."""
+        """Note that a live registration has answered a request that was sent when `liveness.epoch` was `asked`.
+
+        Decide again about the partitions that waited for this proof. An answer of a broker that is not online, or
+        without new proof, has no effect.
+        """
         if broker_id not in self.context.brokers or not self.liveness.answered(broker_id, asked):
             return []
         return self._reconsider(
@@ -123,7 +133,11 @@ class Controller:
     def topics_changed(
         self, topics: Mapping[str, TopicAssignment], states: Mapping[TopicPartition, VersionedState]
     ) -> list[Effect]:
-        """Compare all current topics with the known ones; `states` has the states of those that were unknown."""
+        """Compare all current topics with the known ones: forget topics that are gone, and add new ones.
+
+        `states` has the states of the partitions of new topics. A topic that is being deleted is forgotten by
+        `topic_removed` only.
+        """
         for topic in sorted(set(self.context.topics) - set(topics)):
             if not self.replica_deletion.is_deleting(topic):
                 self.context.forget(topic)
@@ -133,7 +147,11 @@ class Controller:
     def topics_created(
         self, assignments: Iterable[TopicAssignment], states: Mapping[TopicPartition, VersionedState] | None = None
     ) -> list[Effect]:
-        """Add topics whose assignment has been written."""
+        """Add topics whose assignment has been written; known topics are ignored.
+
+        `states` has the states that exist already. A partition without a state gets its first one when a replica is
+        alive.
+        """
         partitions: list[TopicPartition] = []
         for assignment in assignments:
             if assignment.topic not in self.context.topics:
@@ -147,13 +165,21 @@ class Controller:
         return (self._send_states(found) if found else []) + self._reconsider(partitions) + self._clear_possibly_short()
 
     def assignment_written(self, assignment: TopicAssignment) -> list[Effect]:
-        """Apply the current assignment of a known topic, with partitions added, reassigned, or completed."""
+        """Apply the current assignment of a known topic, with partitions added, reassigned, or completed.
+
+        A topic that is unknown or being deleted is ignored.
+        """
         if assignment.topic not in self.context.topics or self.replica_deletion.is_deleting(assignment.topic):
             return []
         return self._reconsider(self.context.reassign(assignment)) + self.replica_deletion.completed()
 
     def states_written(self, outcomes: Iterable[WriteOutcome]) -> list[Effect]:
-        """Apply the outcomes of `WriteState` effects."""
+        """Apply the outcomes of `WriteState` effects, send each resulting state to replicas and clients, and decide
+        again.
+
+        A refused write is replaced by the state that was found. An outcome for a partition without a write in flight is
+        ignored.
+        """
         context = self.context
         known: list[TopicPartition] = []
         removed: list[TopicPartition] = []
@@ -184,10 +210,10 @@ class Controller:
     def states_read(
         self, states: Mapping[TopicPartition, VersionedState], topic_ids: Mapping[str, str]
     ) -> list[Effect]:
-        """Apply states that leaders have changed, read because of a notification.
+        """Apply states that leaders have changed, read because of a notification; a state that is not newer is ignored.
 
-        `topic_ids` are those known when the reading began. A state with another topic id may belong to an earlier topic
-        of the same name, and is ignored.
+        Newer states are sent to all brokers for their clients. `topic_ids` are those known when the reading began. A
+        state with another topic id may belong to an earlier topic of the same name, and is ignored.
         """
         newer: list[TopicPartition] = []
         for tp, state in states.items():
@@ -200,7 +226,11 @@ class Controller:
         return self._send_and_reconsider(newer)
 
     def configs_changed(self, configs: Mapping[str, Mapping[str, str]]) -> list[Effect]:
-        """Apply the topics' current settings at once, and send those that changed to all brokers."""
+        """Replace the settings of these topics, send their partitions to all brokers if the settings changed, and
+        decide again.
+
+        `configs` has all settings of each topic. Unknown topics are ignored.
+        """
         topics = self.context.topics
         changed = [topic for topic in sorted(configs.keys() & topics) if configs[topic] != topics[topic].configs]
         for topic in changed:
@@ -209,7 +239,10 @@ class Controller:
         return self._send_and_reconsider(tp for topic in changed for tp in topics[topic].topic_partitions())
 
     def log_ends_reported(self, broker_id: int, ends: Mapping[TopicPartition, LogEnd], asked: int) -> list[Effect]:
-        """Note how far a broker's logs reach; the request was sent in liveness epoch `asked`."""
+        """Note how far a broker's logs reach, and decide again; the request was sent in liveness epoch `asked`.
+
+        A partition whose log ends are not being asked for is ignored.
+        """
         queried: list[TopicPartition] = []
         for tp in sorted(ends):
             partition = self.context.partitions.get(tp)
@@ -219,7 +252,11 @@ class Controller:
         return self._reconsider(queried)
 
     def time_passed(self, now_ms: int) -> list[Effect]:
-        """Decide again where a wait has timed out: for absent brokers, for log ends, or for a proof of liveness."""
+        """Start the timers of new waits, and decide again where a wait has timed out since the last call.
+
+        Such waits are for absent brokers, for log ends, or for a proof of liveness. `now_ms` is a reading of the
+        monotonic clock; the caller calls regularly.
+        """
         brokers, before_ms, self._now_ms = self.context.broker_sets, self._now_ms, now_ms
         due: list[TopicPartition] = []
         for partition in list(self.context.unsettled_partitions()):
@@ -231,8 +268,10 @@ class Controller:
         return self._reconsider(due)
 
     def log_directory_failed(self, broker_ids: Iterable[int]) -> list[Effect]:
-        """Send LeaderAndIsr for all hosted partitions to brokers with a failed disk, so that they report the offline
-        ones.
+        """Send LeaderAndIsr for all partitions that these brokers host, so that each answer reports the offline
+        replicas.
+
+        Brokers that are not online are ignored.
         """
         effects: list[Effect] = []
         for broker_id in sorted(self.context.brokers.keys() & set(broker_ids)):
@@ -247,10 +286,11 @@ class Controller:
         offline: Collection[TopicPartition],
         lacking: Collection[TopicPartition] = (),
     ) -> list[Effect]:
-        """Note which replicas a broker reported as online, as offline, or as lacking committed records.
+        """Note which replicas a broker reported as online, as offline, or as lacking committed records, and decide
+        again.
 
         An offline replica neither leads nor is in sync. A replica with a loss goes online once it is out of the ISR, or
-        leads uncleanly.
+        leads uncleanly. A new failure counts as a loss of the broker (`liveness`).
         """
         changed: list[TopicPartition] = []
         any_failed = False
@@ -268,6 +308,8 @@ class Controller:
     def leadership_ended(self, broker_id: int, epochs: Mapping[TopicPartition, int]) -> list[Effect]:
         """Begin new leader epochs for partitions that a broker led in these epochs before a restart that went
         unnoticed.
+
+        A partition that the broker does not lead in the given leader epoch is ignored.
         """
         ended = [
             tp
@@ -279,7 +321,11 @@ class Controller:
         return self._reconsider(ended)
 
     def shutdown_wanted(self, broker_id: int) -> list[Effect]:
-        """Begin a controlled shutdown: the broker hands over its leaderships where possible, and leaves the ISRs."""
+        """Begin a controlled shutdown: the broker hands over its leaderships where possible, and leaves the ISRs.
+
+        The broker leaves an ISR only if no write of that partition is in flight; a repeated request removes it later. A
+        broker that is not online is ignored.
+        """
         if broker_id not in self.context.brokers:
             return []
         self.context.shutting_down.add(broker_id)
@@ -290,10 +336,12 @@ class Controller:
         return effects + self._reconsider(sorted(self.context.hosted.get(broker_id, ())))
 
     def elections_wanted(self, tps: Iterable[TopicPartition], *, unclean: bool = False) -> list[Effect]:
-        """Elect the preferred leaders of these partitions where they are in sync, or any live replica if `unclean`.
+        """Request an election of each partition: of its preferred leader if in sync, or of any live replica if
+        `unclean`.
 
-        `election_refusal` says why an election would have no effect: before this call, or when `election_in_progress`
-        is over.
+        An unclean election takes place only without a leader, and elects the replica whose log reaches farthest.
+        Partitions without a state, or of a topic that is being deleted, are ignored. `election_refusal` says why an
+        election would have no effect: before this call, or when `election_in_progress` is over.
         """
         requested = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
         wanted = [tp for tp in tps if self.context.state_of(tp) is not None and self._stays(tp)]
@@ -302,7 +350,11 @@ class Controller:
         return self._reconsider(wanted)
 
     def preferred_elections_wanted(self, percentage: int) -> list[Effect]:
-        """Request preferred elections for brokers that lead too few of the partitions that they should lead."""
+        """Request preferred elections if others lead more than `percentage` % of the partitions that prefer one broker.
+
+        An election is then requested for each of that broker's partitions that another broker leads, or none.
+        Partitions that are being reassigned are left out and do not count.
+        """
         leaders = {
             tp: (partition.replicas[0], partition.known.state.leader)
             for tp, partition in self.context.partitions.items()
@@ -311,7 +363,10 @@ class Controller:
         return self.elections_wanted(imbalanced(leaders, percentage))
 
     def deletions_wanted(self, topics: Iterable[str]) -> list[Effect]:
-        """Begin to delete topics. Only the request is removed for a topic that does not exist."""
+        """Begin to delete topics: drop their partitions' work, and have all live brokers delete their replicas.
+
+        Only the request is removed for a topic that does not exist. A topic that is already being deleted is ignored.
+        """
         effects: list[Effect] = []
         for topic in topics:
             if not self.replica_deletion.is_deleting(topic):
@@ -322,12 +377,16 @@ class Controller:
         return effects + self.replica_deletion.completed()
 
     def replicas_stopped(self, broker_id: int, tps: Iterable[TopicPartition]) -> list[Effect]:
-        """Note that a broker has deleted its replicas of these partitions."""
+        """Note that a broker has deleted its replicas of these partitions.
+
+        The effects remove each topic, or complete each reassignment, for which this was the last live replica to
+        delete.
+        """
         self.replica_deletion.on_stopped(broker_id, tps)
         return self.replica_deletion.completed()
 
     def topic_removed(self, topic: str) -> list[Effect]:
-        """Forget a topic whose znodes are removed."""
+        """Forget a deleted topic, and its deletion, when its znodes are removed."""
         self.replica_deletion.on_topic_removed(topic)
         self.context.forget(topic)
         return self._clear_possibly_short()
@@ -341,18 +400,23 @@ class Controller:
         return dict.fromkeys(self.context.unreadable_topics, "") | ids
 
     def has_pending_work(self, broker_id: int) -> bool:
-        """Return whether a partition hosted by this broker still needs a decision or a write."""
+        """Return whether a partition hosted by this broker has a write in flight, is due a new leader epoch, or waits
+        for a proof of liveness.
+        """
         return any(
             each.in_flight or each.epoch_bump or each.liveness_wait for each in self.context.hosted_by(broker_id)
         )
 
     def election_in_progress(self, tp: TopicPartition) -> bool:
-        """Return whether an election of this partition is under way."""
+        """Return whether a requested election of this partition has not ended, or any write of its state is in flight.
+
+        False for an unknown partition.
+        """
         partition = self.context.partitions.get(tp)
         return partition is not None and (partition.in_flight or partition.requested_election) is not None
 
     def election_refusal(self, tp: TopicPartition, *, unclean: bool) -> BrokerError | None:
-        """Return why a requested election would have no effect at present, or None. The partition has a state."""
+        """Return why a requested election would have no effect at present, or None. The partition must have a state."""
         partition, brokers = self.context.partitions[tp], self.context.broker_sets
         assert partition.known is not None
         state = partition.known.state
@@ -364,7 +428,10 @@ class Controller:
     # --- decisions -----------------------------------------------------------------------------------
 
     def _reconsider(self, tps: Iterable[TopicPartition]) -> list[Effect]:
-        """Decide about these partitions, and return the effects of the decisions."""
+        """Decide about these partitions, store their new contexts, and return the effects of the decisions.
+
+        A partition that is unknown, has a write in flight, or belongs to a topic that is being deleted is skipped.
+        """
         brokers = self.context.broker_sets
         effects: list[Effect] = []
         probed: set[int] = set()
@@ -397,7 +464,10 @@ class Controller:
         return effects + [AskLogEnds(broker_id, tuple(asked)) for broker_id, asked in sorted(log_ends_of.items())]
 
     def _decide(self, partition: PartitionContext, brokers: BrokerSets) -> Iterator[Decision]:
-        """Decide about a partition until a decision is final, and store the partition after it."""
+        """Yield decisions about a partition until one is final: Write, Wait or Nothing.
+
+        The partition's context is stored after the last one, so the caller must exhaust the iterator.
+        """
         decision: Decision | None = None
         while not isinstance(decision, Write | Wait | Nothing):
             partition = review(partition, brokers, self.liveness)
@@ -409,7 +479,9 @@ class Controller:
         self.context.put(partition)
 
     def _delete_removed_replicas(self, tps: Collection[TopicPartition]) -> list[Effect]:
-        """Have brokers delete removed replicas, and then send the new assignment to all brokers."""
+        """Have brokers delete replicas that a reassignment removed, and send the partitions' metadata to all live
+        brokers.
+        """
         if not tps:
             return []
         effects = self.replica_deletion.delete_removed(tps, self.context.brokers)
@@ -419,7 +491,10 @@ class Controller:
         return [*effects, metadata, *self.replica_deletion.completed()]
 
     def _bump_epochs(self, tps: Iterable[TopicPartition]) -> None:
-        """Note that the leaders of these partitions need a new epoch, except where the topic is being deleted."""
+        """Note that the leaders of these partitions need a new epoch, except where the topic is being deleted.
+
+        The caller decides about the partitions afterwards.
+        """
         for tp in filter(self._stays, tps):
             self.context.put(replace(self.context.partitions[tp], epoch_bump=True))
 
@@ -442,8 +517,9 @@ class Controller:
     # --- brokers -------------------------------------------------------------------------------------
 
     def _note_lost(self, broker_ids: Collection[int]) -> list[Effect]:
-        """Mark these brokers as failed and send UpdateMetadata to all others, because their answers prove that they are
-        alive.
+        """Begin a liveness epoch in which these brokers count as lost, and send UpdateMetadata to all live brokers.
+
+        Each answer proves that its broker is alive. Without brokers in `broker_ids` nothing happens.
         """
         if not broker_ids:
             return []
@@ -464,8 +540,8 @@ class Controller:
     def _delay_registrations(self, brokers: Mapping[int, BrokerRegistration]) -> None:
         """Note new registrations, which are brought online once their previous registrations are dealt with.
 
-        If a broker may have lost records, the leaders that it follows get a new epoch first. Otherwise their ISR
-        changes in flight could add its previous registration to an ISR.
+        If a broker is marked `possibly_short`, it becomes a suspect ISR member, and the leaders of its partitions get a
+        new epoch first. Otherwise their ISR changes in flight could add its previous registration to an ISR.
         """
         self.context.registering |= brokers
         for broker_id, broker in brokers.items():
@@ -475,9 +551,11 @@ class Controller:
                 self._bump_epochs([each.topic_partition for each in self.context.hosted_by(broker_id) if each.known])
 
     def _bring_online(self) -> list[Effect]:
-        """Bring online the registering brokers whose previous registrations are dealt with.
+        """Bring online the registering brokers whose previous registrations are dealt with, and decide about their
+        partitions.
 
-        Each is sent all partitions that it hosts, and the metadata of all topics.
+        Each is sent all partitions that it hosts, and the metadata of all topics. Brokers that were online before learn
+        of them. Marks `possibly_short` that nothing depends on are cleared.
         """
         context = self.context
         ready = [broker_id for broker_id in sorted(context.registering) if not self._must_delay_registration(broker_id)]
@@ -511,7 +589,7 @@ class Controller:
                 self.context.put(partition.with_suspect(broker_id))
 
     def _waits_for_suspect(self, tp: TopicPartition) -> bool:
-        """Return whether a registering broker that hosts this partition may have lost records."""
+        """Return whether a registering broker that hosts this partition is marked `possibly_short`."""
         registering, hosted = self.context.registering, self.context.hosted
         return any(each.possibly_short and tp in hosted.get(id_, ()) for id_, each in registering.items())
 
@@ -542,7 +620,10 @@ class Controller:
                 self.context.put(replace(partition, known=state))
 
     def _send_and_reconsider(self, tps: Iterable[TopicPartition]) -> list[Effect]:
-        """Send the states of these partitions to all brokers for their clients, and decide again."""
+        """Send the states of these partitions to all brokers for their clients, and decide again.
+
+        Partitions without a state, or of a topic that is being deleted, are skipped.
+        """
         staying = [tp for tp in tps if self.context.state_of(tp) is not None and self._stays(tp)]
         if not staying:
             return []
@@ -552,7 +633,11 @@ class Controller:
     def _send_states(
         self, tps: Iterable[TopicPartition], *, to_clients: Iterable[TopicPartition] | None = None, whole: bool = False
     ) -> list[Effect]:
-        """Send these states to the replicas, and to all brokers for their clients; the latter may get more states."""
+        """Send the states of `tps` to their replicas, and of `to_clients` (None: `tps`) to all brokers for their
+        clients.
+
+        `whole`: the metadata also lists all topics. Nothing is sent while no broker is online.
+        """
         brokers = tuple(sorted(self.context.brokers))
         if not brokers:
             return []

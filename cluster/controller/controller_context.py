@@ -28,12 +28,12 @@ class ControllerContext:
 
     brokers             live brokers that are online, by id
     shutting_down       those of them in a controlled shutdown
-    registering         registered brokers that are brought online once their previous registration is dealt with
-    topics              all assignments
+    registering         registered brokers that are brought online once their previous registration is dealt with, by id
+    topics              the assignments of all topics that can be read, by name, including topics that are being deleted
     unreadable_topics   names of topics whose assignments, or some of whose states, cannot be read
-    partitions          the context of each partition of these topics; changed with `put` only
+    partitions          the context of each partition of `topics`; changed with `put` only
     unsettled           the partitions with work, questions or waits
-    hosted              the partitions of which a broker may have a log
+    hosted              by broker id, the partitions of which the broker may have a log
     """
 
     def __init__(self, default_policy: ElectionPolicy) -> None:
@@ -50,7 +50,7 @@ class ControllerContext:
     # --- partitions ----------------------------------------------------------------------------------
 
     def put(self, partition: PartitionContext) -> None:
-        """Replace the context of a partition."""
+        """Add or replace the context of a partition, and update `unsettled`."""
         tp = partition.topic_partition
         self.partitions[tp] = partition
         if partition.is_settled:
@@ -59,15 +59,15 @@ class ControllerContext:
             self.unsettled.add(tp)
 
     def unsettled_partitions(self) -> Iterator[PartitionContext]:
-        """Return the partitions with work, questions or waits, in order."""
+        """Return the contexts of the partitions with work, questions or waits, in order."""
         return (self.partitions[tp] for tp in sorted(self.unsettled))
 
     def reassignments(self) -> dict[TopicPartition, ReassignmentProgress]:
-        """Return the partitions that are being reassigned, in order."""
+        """Return the progress of each partition that is being reassigned, in order of the partitions."""
         return {each.topic_partition: each.reassignment for each in self.unsettled_partitions() if each.reassignment}
 
     def hosted_by(self, broker_id: int) -> Iterator[PartitionContext]:
-        """Return the partitions of which the broker may have a log."""
+        """Return the contexts of the partitions of which the broker may have a log, in no order."""
         return (self.partitions[tp] for tp in self.hosted.get(broker_id, ()))
 
     def state_of(self, tp: TopicPartition) -> PartitionState | None:
@@ -76,13 +76,17 @@ class ControllerContext:
         return None if partition is None or partition.known is None else partition.known.state
 
     def adopt(self, assignment: TopicAssignment) -> None:
-        """Add a topic that is unknown so far."""
+        """Add a topic that is unknown so far. Its partitions have no state yet."""
         self.topics[assignment.topic] = assignment
         for tp in assignment.topic_partitions():
             self._add(tp, assignment)
 
     def reassign(self, assignment: TopicAssignment) -> list[TopicPartition]:
-        """Replace a known topic's assignment. Return the partitions to decide about, because their replicas changed."""
+        """Replace a known topic's assignment, except its settings. Return the partitions to decide about.
+
+        New partitions, and partitions whose replicas changed, are returned. A partition whose removed replicas are gone
+        and whose assignment becomes the target needs no decision, because the brokers already know.
+        """
         before = self.topics[assignment.topic]
         # Keep the known settings. Changed ones are sent to brokers only when their notification is handled.
         self.topics[assignment.topic] = replace(assignment, configs=before.configs)
@@ -108,14 +112,14 @@ class ControllerContext:
         return changed
 
     def set_configs(self, topic: str, configs: Mapping[str, str]) -> None:
-        """Replace the settings of a known topic."""
+        """Replace the settings of a known topic, and derive the election policy of its partitions from them."""
         self.topics[topic] = replace(self.topics[topic], configs=dict(configs))
         policy = self._policy(topic)
         for tp in self.topics[topic].topic_partitions():
             self.put(replace(self.partitions[tp], policy=policy))
 
     def forget(self, topic: str) -> None:
-        """Remove a topic and all that is known of its partitions."""
+        """Remove a topic and all that is known of its partitions; do nothing if the topic is unknown."""
         assignment = self.topics.pop(topic, None)
         for tp in assignment.topic_partitions() if assignment else ():
             self.partitions.pop(tp, None)
@@ -143,11 +147,11 @@ class ControllerContext:
 
     @property
     def broker_sets(self) -> BrokerSets:
-        """Return the live brokers in the form of `leader_selection.decide`."""
+        """Return the ids of the online, shutting-down and registering brokers, for `leader_selection.decide`."""
         return BrokerSets(frozenset(self.brokers), frozenset(self.shutting_down), frozenset(self.registering))
 
     def led_by(self, broker_id: int) -> list[TopicPartition]:
-        """Return the partitions that a broker leads, by the last known states."""
+        """Return the partitions that a broker leads by the last known states, in order."""
         hosted = self.hosted_by(broker_id)
         return sorted(each.topic_partition for each in hosted if each.known and each.known.state.leader == broker_id)
 
@@ -156,14 +160,20 @@ class ControllerContext:
         return [tp for _, assignment in sorted(self.topics.items()) for tp in assignment.topic_partitions()]
 
     def assigned_to(self, broker_id: int, topic: str) -> list[TopicPartition]:
-        """Return the topic's partitions of which a broker may have a replica, including replicas being removed."""
+        """Return the partitions of a known topic whose assignment names this broker, including replicas being added or
+        removed.
+        """
         assignment = self.topics[topic]
         return [tp for tp in assignment.topic_partitions() if broker_id in assignment.partitions[tp.partition]]
 
     # --- requests to brokers -------------------------------------------------------------------------
 
     def leader_and_isr(self, tps: Iterable[TopicPartition], broker_ids: Iterable[int]) -> list[Effect]:
-        """Return LeaderAndIsr requests that send each of these brokers the states of its own replicas."""
+        """Return one LeaderAndIsr request for each of these brokers, with the known states of its own replicas among
+        `tps`.
+
+        A broker without such a replica gets no request.
+        """
         effects: list[Effect] = []
         tps = list(tps)
         for broker_id in broker_ids:
@@ -176,10 +186,11 @@ class ControllerContext:
     def stop_replicas(
         self, broker_id: int, tps: Iterable[TopicPartition], *, in_any_epoch: bool = False, delete: bool = True
     ) -> list[Effect]:
-        """Return a StopReplica request that stops a broker's replicas of these partitions, and deletes them if
+        """Return one StopReplica request that stops a broker's replicas of these partitions, and deletes them if
         `delete`.
 
-        `in_any_epoch`: also if the broker knows a later leader epoch than this controller.
+        No request without partitions. The request carries each partition's last known leader epoch, 0 without a state.
+        `in_any_epoch`: the broker obeys even if it knows a later leader epoch than this controller.
         """
         states = {tp: self.state_of(tp) for tp in tps}
         epochs = {tp: 0 if state is None else state.leader_epoch for tp, state in states.items()}
@@ -197,7 +208,7 @@ class ControllerContext:
     # --- conversion to messages -----------------------------------------------------------------------
 
     def live_brokers(self) -> tuple[BrokerInfo, ...]:
-        """Return the live brokers in the form of the messages."""
+        """Return the live brokers in the form of the messages, in order of their ids."""
         return tuple(
             BrokerInfo(
                 b.broker_id,
@@ -209,16 +220,17 @@ class ControllerContext:
         )
 
     def topic_infos(self, topics: Iterable[str]) -> tuple[TopicInfo, ...]:
-        """Return id, settings and partition count of those topics that exist."""
+        """Return id, settings and partition count of those topics that are known, in order of their names."""
         known = (self.topics[topic] for topic in sorted(set(topics)) if topic in self.topics)
         return tuple(
             TopicInfo(topic.topic, topic.topic_id, dict(topic.configs), len(topic.partitions)) for topic in known
         )
 
     def messages(self, tps: Iterable[TopicPartition]) -> tuple[PartitionStateMessage, ...]:
-        """Return the known states of these partitions in the form of the messages.
+        """Return the known states of these partitions in the form of the messages, in order; partitions without one are
+        left out.
 
-        A broker that is neither a replica nor being removed sets aside any log of the partition.
+        A broker that is neither in `replicas` nor in `leaving` sets aside any log of the partition.
         """
         return tuple(
             PartitionStateMessage(
@@ -240,7 +252,10 @@ class ControllerContext:
     # --- changing ------------------------------------------------------------------------------------
 
     def host(self, tp: TopicPartition) -> None:
-        """Update `hosted`, which says whose failures and registrations concern the partition."""
+        """Update `hosted` for a partition whose holders may have changed.
+
+        Failures and registrations of a broker concern only the partitions that it hosts.
+        """
         holders = self.partitions[tp].holders
         for broker_id in holders:
             self.hosted.setdefault(broker_id, set()).add(tp)

@@ -23,7 +23,17 @@ class Reason(Enum):
 
 
 class Awaited(Enum):
-    """The events that a partition can wait for."""
+    """The events that a partition can wait for.
+
+    LIVE_REPLICA        a replica comes online
+    LIVENESS            an ISR member proves that it is alive
+    REGISTRATION        a registering broker with a replica comes online
+    ABSENT_CANDIDATES   the absent candidates of an unclean recovery return, or the recovery timeout is over
+    LOG_ENDS            the brokers that were asked report their log ends, or the recovery timeout is over
+    SOUND_LOG           an ISR member reports a log that lacks no committed record
+    OLD_LEADER          the leader that is to be replaced answers
+    REMAINING_MEMBERS   an ISR member that a reassignment keeps answers
+    """
 
     LIVE_REPLICA = auto()
     LIVENESS = auto()
@@ -50,7 +60,7 @@ class Question(Enum):
 
 @frozen
 class Write:
-    """Write this state."""
+    """Write this state, for this reason."""
 
     state: PartitionState
     why: Reason
@@ -78,7 +88,8 @@ class EndRequest:
 class Wait:
     """Write nothing until this event.
 
-    since_ms   when the wait began, if a timeout ends it
+    since_ms   when the wait for LIVENESS or LOG_ENDS began (ms of the monotonic clock); None before its timer has
+               started, and for other events
     """
 
     awaited: Awaited

@@ -177,7 +177,8 @@ class _Selection:
         return bool(kept and lost) and not self._liveness.any_alive_since_loss(kept, lost)
 
     def while_waiting_for_liveness(self) -> Decision:
-        """Return the wait, or the write of a new leader epoch when a registering broker has waited long enough.
+        """Return the wait, or the write of a new leader epoch after REGISTRATION_DELAY_MS if a registering broker needs
+        one.
 
         The ISR stays. The leader stays if it is trusted; otherwise the partition has no leader.
         """
@@ -197,6 +198,9 @@ class _Selection:
     # --- C, D, E -------------------------------------------------------------------------------------
 
     def elect_from_isr(self) -> Write | None:
+        """Return the write that elects from the ISR, shrinks the ISR or renews the leader's epoch; None if the state
+        stays.
+        """
         wanted = next_state(
             self._state,
             self._partition.replicas,
@@ -209,13 +213,19 @@ class _Selection:
         return None if wanted is None else Write(wanted, Reason.ELECTION)
 
     def elect_unclean_if_allowed(self) -> Write | Ask | Wait | None:
-        """Hold an unclean election if the topic allows it, and no suspect ISR member online may have all records."""
+        """Hold an unclean election if there is no leader, the topic allows it, and no suspect ISR member online may
+        have all records.
+        """
         if self._state.leader != NO_LEADER or not self._policy.allows_unclean or self._suspects_without_loss():
             return None
         return self._elect_unclean()
 
     def recover(self) -> Write | Ask | Wait | None:
-        """Elect the best suspect ISR member, if every live ISR member is suspect and the best one is known."""
+        """Elect the candidate whose log reaches farthest, alone in the ISR; first ask for the log ends and wait for
+        them.
+
+        None if no ISR member is suspect, or if none is online. A trusted ISR member online was elected by case C.
+        """
         partition, state, suspects = self._partition, self._state, self._partition.suspects
         if suspects is None or self.online.isdisjoint(state.isr):
             return None
@@ -236,7 +246,8 @@ class _Selection:
     def _elect_unclean(self) -> Write | Ask | Wait:
         """Elect the live replica whose log reaches farthest, alone in the ISR, even if its log is empty.
 
-        Wait while a replica is registering or has not answered the log end query.
+        Wait while a replica is registering, and for at most the recovery timeout while one has not answered the log end
+        query. A single live replica is not asked.
         """
         partition, state = self._partition, self._state
         query = partition.log_end_query or LogEndQuery()
@@ -285,13 +296,16 @@ class _Selection:
         return not self._brokers.registering.isdisjoint(replicas)
 
     def _answers_overdue(self) -> bool:
+        """Return whether the log end query has waited for the recovery timeout since its last request."""
         query = self._partition.log_end_query
         return query is not None and query.timer.is_over(self._now_ms, self._policy.recovery_timeout_ms)
 
     # --- F, G ----------------------------------------------------------------------------------------
 
     def reassign(self) -> Write | Ask | Wait | ConfirmRemoval | None:
-        """Take the next step of a reassignment (`cluster.controller.reassignment`)."""
+        """Return the next step of a reassignment (`cluster.controller.reassignment`); None without a leader or a next
+        step.
+        """
         move = self._partition.reassignment
         if move is None or self._state.leader == NO_LEADER:
             return None
@@ -305,7 +319,10 @@ class _Selection:
         return Write(renewed_state(self._state, self._policy.controller_epoch), Reason.REASSIGNMENT_ANNOUNCED)
 
     def elect_as_requested(self) -> Write | Ask | Wait | EndRequest | None:
-        """Carry out a requested election."""
+        """Carry out a requested election; EndRequest if the election has nothing to do.
+
+        An unclean election has nothing to do if there is a leader, or if no replica is online.
+        """
         requested = self._partition.requested_election
         if requested is None:
             return None
@@ -317,7 +334,10 @@ class _Selection:
         return self.ask_old_leader(preferred) or Write(preferred, Reason.REQUEST)
 
     def removal(self) -> PartitionState | None:
-        """Return the state without the replicas that a reassignment removes, or None while it is too early."""
+        """Return the state without the replicas that a reassignment removes.
+
+        None while it is too early, when it is done already, and without a reassignment or a leader.
+        """
         partition, move = self._partition, self._partition.reassignment
         if move is None or move.removed or not partition.assigned.moving or self._state.leader == NO_LEADER:
             return None
@@ -331,7 +351,9 @@ class _Selection:
         )
 
     def preferred(self) -> PartitionState | None:
-        """Return the state of a requested preferred election, or None if that election has nothing to do."""
+        """Return the state that a requested preferred election leads to; None if none is requested or the election has
+        nothing to do.
+        """
         if self._partition.requested_election is not ElectionType.PREFERRED:
             return None
         live = self.trusted - self._brokers.shutting_down
@@ -343,11 +365,12 @@ class _Selection:
         return handoff is not None and handoff.leader_epoch == self._state.leader_epoch
 
     def ask_old_leader(self, wanted: PartitionState) -> Ask | Wait | None:
-        """Return the question to the leader before it is replaced, or the wait for its answer; None if it has answered.
+        """Return the question to the leader before it is replaced, or the wait for its answer.
 
-        The answer shows that the leader will learn of its successor. A leader that reaches ZooKeeper but not the
-        controller would keep telling clients that records are committed. Such a leader may lead until it answers,
-        because it works correctly otherwise.
+        None if the leader has answered in this leader epoch, stays in `wanted`, or does not exist. The answer shows
+        that the leader will learn of its successor. A leader that reaches ZooKeeper but not the controller would keep
+        telling clients that records are committed. Such a leader may lead until it answers, because it works correctly
+        otherwise.
         """
         leader, handoff = self._state.leader, self._partition.handoff
         if leader in (NO_LEADER, wanted.leader):

@@ -75,29 +75,30 @@ class PartitionContext:
     """Holds what the controller knows of one partition, has to do, asks, and waits for. The value is replaced whole.
 
     Known facts:
-    assigned             the replicas, by the topic's znode
-    policy               the settings of the topic
-    known                the last known state and its version; None before the first one is written
-    offline              the brokers whose replica is on a failed disk
-    with_loss            the brokers whose replica has lost committed records; never in sync, whatever the state says
-    unclean_epoch        the leader epoch in which such a replica leads after an unclean election
+    assigned        the replicas, by the topic's znode
+    policy          the settings of the topic
+    known           the last known state and its version; None before the first one is written
+    offline         the brokers whose replica is on a failed disk
+    with_loss       the brokers whose replica has lost committed records; never in sync, whatever the state says
+    unclean_epoch   the leader epoch that the last unclean election began; None without one. Its leader leads even if
+                    its replica has a loss
 
     One write at a time:
-    in_flight            the write whose outcome is unknown. Nothing else is decided until the outcome is known
-    read_meanwhile       a state read while a write is in flight. It may be later than the write, and no other
-                         notification follows
+    in_flight        the write whose outcome is unknown. Nothing else is decided until the outcome is known
+    read_meanwhile   a state read while a write is in flight. It may be later than the write, and no other notification
+                     follows
 
     Work to do:
-    epoch_bump           the leader needs a new epoch even if it stays, so that its requests in flight are refused
-    evict_shutting_down  brokers that shut down are to leave the ISR
-    requested_election   an election that a request asked for
-    reassignment         the progress of the move to other replicas
+    epoch_bump            the leader needs a new epoch even if it stays, so that its requests in flight are refused
+    evict_shutting_down   brokers that shut down are to leave the ISR
+    requested_election    an election that a request asked for
+    reassignment          the progress of the move to other replicas; None without a reassignment
 
     Questions and waits:
-    suspects             the ISR members that may have lost records
-    log_end_query        the log ends that were asked for while the partition has no leader
-    liveness_wait        the ISR stays until one of its members has proved that it is alive
-    handoff              the leader was asked whether it is alive, because another replica is to lead
+    suspects        the ISR members that may have lost records
+    log_end_query   the log ends that were asked for while the partition has no leader
+    liveness_wait   the ISR stays until one of its members has proved that it is alive
+    handoff         the leader was asked whether it is alive, because another replica is to lead
     """
 
     topic_partition: TopicPartition
@@ -122,7 +123,7 @@ class PartitionContext:
 
     @property
     def replicas(self) -> tuple[int, ...]:
-        """Return the replicas, without those that a reassignment has removed."""
+        """Return the assigned replicas in order, without those whose removal a reassignment has written."""
         move = self.reassignment
         return self.assigned.target if move is not None and move.removed else self.assigned.replicas
 
@@ -151,18 +152,25 @@ class PartitionContext:
         )
 
     def online(self, brokers: BrokerSets) -> frozenset[int]:
-        """Return the live brokers, except those whose replica is on a failed disk."""
+        """Return the live brokers, except those whose replica is on a failed disk. Brokers without a replica are
+        included.
+        """
         return brokers.online - self.offline
 
     def trusted(self, brokers: BrokerSets) -> frozenset[int]:
-        """Return the live brokers whose replica is online, not suspect, and has reported no loss."""
+        """Return the live brokers, except those whose replica is offline, suspect, or has reported a loss.
+
+        Brokers without a replica are included.
+        """
         return (
             brokers.online - self.offline - self.with_loss - (self.suspects.members if self.suspects else _NO_BROKERS)
         )
 
     def must_delay_registration(self, broker_id: int) -> bool:
-        """Return whether a registering broker must wait, because the state still counts on its previous
-        registration.
+        """Return whether a registering broker must wait, because the state still counts on its previous registration.
+
+        True while a write is in flight, while a new leader epoch is due, and while a partition that the broker led
+        waits for a proof of liveness.
         """
         if self.in_flight is not None or self.epoch_bump:
             return True
@@ -180,7 +188,7 @@ class PartitionContext:
         )
 
     def is_suspect(self, broker_id: int) -> bool:
-        """Return whether the records of this ISR member may be lost."""
+        """Return whether this broker is an ISR member that may have lost records."""
         return self.suspects is not None and broker_id in self.suspects.members
 
     # --- events --------------------------------------------------------------------------------------
@@ -237,7 +245,10 @@ class PartitionContext:
         return move.with_removal_in_flight() if why is Reason.REPLICAS_REMOVED else move
 
     def written(self, partition_epoch: int) -> PartitionContext:
-        """Return the value when the write in flight succeeded; `partition_epoch` is the state's new version."""
+        """Return the value when the write in flight succeeded; `partition_epoch` is the state's new version.
+
+        There must be a write in flight. A later state that was read meanwhile becomes the known one.
+        """
         write = self.in_flight
         assert write is not None
         state, before, move = write.state, self.known, self.reassignment
@@ -276,14 +287,20 @@ class PartitionContext:
         return replace(self, in_flight=None, read_meanwhile=None, known=known, reassignment=move)
 
     def read(self, state: VersionedState) -> PartitionContext:
-        """Return the value with a state that was read; the same value if that state is not newer."""
+        """Return the value with a state that was read; the same value if that state is not newer.
+
+        While a write is in flight, the state is kept in `read_meanwhile`.
+        """
         known = self.read_meanwhile or self.known
         if known is not None and state.partition_epoch <= known.partition_epoch:
             return self
         return replace(self, known=state) if self.in_flight is None else replace(self, read_meanwhile=state)
 
     def reported(self, broker_id: int, *, online: bool, offline: bool, lacks: bool) -> PartitionContext:
-        """Return the value after a broker's report on its replica."""
+        """Return the value after a broker's report that its replica is offline, lacks committed records, or is online.
+
+        `online` ends earlier reports of the two failures, except of one that is reported again.
+        """
         return replace(
             self,
             offline=_changed(self.offline, broker_id, add=offline, remove=online),
@@ -291,7 +308,7 @@ class PartitionContext:
         )
 
     def with_suspect(self, broker_id: int) -> PartitionContext:
-        """Return the value with a broker marked as suspect, if it is in the ISR."""
+        """Return the value with a broker marked as suspect; the same value if the broker is not in the ISR."""
         if self.known is None or broker_id not in self.known.state.isr:
             return self
         suspects = self.suspects or SuspectReplicas()
@@ -342,7 +359,10 @@ class PartitionContext:
         return replace(self, suspects=suspects, log_end_query=query, liveness_wait=wait)
 
     def timeouts(self) -> list[tuple[Timer, int]]:
-        """Return the timers of all waits, each with its timeout (ms)."""
+        """Return the timers of the waits that can time out, each with its timeout (ms); some may not have started.
+
+        The waits are for suspects, for log ends, and for a proof of liveness.
+        """
         recovery = [each.timer for each in (self.suspects, self.log_end_query) if each is not None]
         timeouts = [(timer, self.policy.recovery_timeout_ms) for timer in recovery]
         return timeouts + ([(self.liveness_wait, REGISTRATION_DELAY_MS)] if self.liveness_wait else [])

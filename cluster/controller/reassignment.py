@@ -50,7 +50,9 @@ class ReassignmentProgress:
     completing: bool = False
 
     def with_request(self, members: Collection[int], liveness_epoch: int) -> ReassignmentProgress:
-        """Return the progress when these remaining members are asked whether they are alive."""
+        """Return the progress when these remaining members are asked whether they are alive. Earlier questions are
+        dropped.
+        """
         return replace(self, remaining=frozenset(members), asked=liveness_epoch)
 
     def without_request(self) -> ReassignmentProgress:
@@ -66,7 +68,7 @@ class ReassignmentProgress:
         return replace(self, removal_in_flight=False)
 
     def with_new_epoch(self) -> ReassignmentProgress:
-        """Return the progress when a new leader epoch was written.
+        """Return the progress when a new leader epoch was written: announced, and removed if the removal was in flight.
 
         Only a new epoch is certain to reach the leader, because a request with a new version of an old epoch may be
         ignored as stale.
@@ -94,11 +96,11 @@ def state_without_removed_replicas(
     min_insync_replicas: int,
     controller_epoch: int,
 ) -> PartitionState | None:
-    """Return the state without the replicas to remove, or None while it is too early.
+    """Return the state without the replicas to remove, in a new leader epoch, or None while it is too early.
 
     All new replicas must be in sync, and so must all live replicas of the target. Dead ones are not required, because
-    they may never come back, but the ISR must have at least `min_insync_replicas` members. If a removed replica leads,
-    a remaining one takes over.
+    they may never come back. But the ISR must have `min_insync_replicas` members, or all of a smaller target, and one
+    of them must be live. If a removed replica leads, a remaining one takes over.
     """
     target = assigned.target
     isr = tuple(replica for replica in state.isr if replica in target)
