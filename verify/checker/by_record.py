@@ -24,6 +24,8 @@ _EMPTY: Final = array("q", [ABSENT]) * _SIZE
 class ByRecord:
     """The numbers by record id. A column that is a range (`columns.consecutive`) is stored at once; others cost one
     step per record.
+
+    `[id]` returns `ABSENT` for an id without a number, and `get` None.
     """
 
     __slots__ = ("_pages",)
@@ -46,7 +48,7 @@ class ByRecord:
         return None if number == ABSENT else number
 
     def items(self) -> Iterator[tuple[int, int]]:
-        """Yield (id, number), in the order of ids if the ids were stored in order."""
+        """Yield (id, number) of each stored number, in the order of ids if the ids were stored in order."""
         for key, page in self._pages.items():
             if page != _EMPTY:
                 for record_id, number in enumerate(page, key << _BITS):
@@ -54,7 +56,9 @@ class ByRecord:
                         yield record_id, number
 
     def put(self, ids: Column, numbers: Column) -> None:
-        """Store a number for each id. Both columns have the same length."""
+        """Store a number for each id, replacing earlier ones; `ABSENT` removes the number. Both columns have the same
+        length.
+        """
         if isinstance(ids, range):
             numbers = as_array(numbers)
             for key, places, part in _on_pages(ids):
@@ -64,7 +68,7 @@ class ByRecord:
                 self._page(record_id >> _BITS)[record_id % _SIZE] = number
 
     def numbers(self, ids: Column) -> array[int]:
-        """Return the number of each id, or `ABSENT`."""
+        """Return the number of each id in the order of `ids`, or `ABSENT` for an id without one."""
         pages = self._pages
         if not isinstance(ids, range):
             return array("q", [pages.get(each >> _BITS, _EMPTY)[each % _SIZE] for each in ids])
@@ -74,9 +78,11 @@ class ByRecord:
         return found
 
     def has_all(self, ids: Column) -> bool:
+        """Return whether each of these ids has a number; True without ids."""
         return ABSENT not in self.numbers(ids)
 
     def has_any(self, ids: Column) -> bool:
+        """Return whether at least one of these ids has a number."""
         return self.numbers(ids).count(ABSENT) < len(ids)
 
     def take(self, ids: Column) -> array[int]:

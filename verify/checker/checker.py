@@ -71,8 +71,9 @@ class Checker:
     `conclude` once.
 
     Events may come in any order as long as `new_findings` is not called in between. Otherwise they must come in the
-    order of their ends (`t` or `t1`); each call then costs the number of new events times a logarithm. `compacted` are
-    the topics whose logs may have gaps; it is only needed for `new_findings` (otherwise `Ending.compacted`).
+    order of their ends (`t` or `t1`); each call then costs the number of new events times a logarithm. `compacted`
+    names the topics whose logs may have gaps; it is only needed for `new_findings`, because `conclude` uses
+    `Ending.compacted`.
     """
 
     def __init__(self, compacted: frozenset[str] = frozenset()) -> None:
@@ -102,19 +103,28 @@ class Checker:
         self._handlers: dict[type, list[Handler]] = handlers
 
     def begin(self, header: Header) -> Source:
-        """Begin the history of a client's or broker's process, which may be a restart under the same name."""
+        """Begin the history of a client's or broker's process, which may be a restart under the same name.
+
+        Return the source to pass to `take` with each event of that process. A broker's restart ends its terms as
+        leader.
+        """
         source = Source(header, self._lives[header.name])
         self._lives[header.name] += 1
         self.facts.begun(source)
         return source
 
     def take(self, source: Source, event: Event) -> None:
-        """Take an event. Its columns must not change afterwards."""
+        """Take an event of a process; an event that no invariant needs is ignored. Its columns must not change
+        afterwards.
+        """
         for handler in self._handlers.get(type(event), ()):
             handler(source, event)
 
     def new_findings(self) -> Sequence[Finding]:
-        """Return the violations found since the last call, of the invariants that need no final log."""
+        """Return the violations found since the last call, as far as they can be found without the final logs.
+
+        Violations that are only counted (`findings.MOST_DESCRIBED`) are not returned.
+        """
         found: list[Finding] = []
         for index, invariant in enumerate(self._invariants):
             invariant.examine()
@@ -125,7 +135,9 @@ class Checker:
         return found
 
     def conclude(self, ending: Ending) -> Verdict:
-        """Return the verdict. No other call is permitted afterwards."""
+        """Return the verdict on everything, including the findings that `new_findings` returned. No other call may
+        follow.
+        """
         for tp in ending.logs:
             log = ending.log(tp)
             if log is not None:
@@ -144,7 +156,11 @@ class Checker:
 
 
 def _lacks_logs(facts: PartitionFacts, ending: Ending, by_files: bool) -> bool:
-    """Return whether the partition's final log is missing, or that of a replica if any replicas' logs were read."""
+    """Return whether the partition's final log is missing, or that of one of its replicas if any replicas' logs were
+    read.
+
+    The replicas are those at the last acknowledgement that a broker recorded.
+    """
     there = {log.broker for log in ending.replicas(facts.tp)}
     _, replicas = facts.replicas
     return ending.log(facts.tp) is None or (by_files and not there.issuperset(map(str, replicas)))

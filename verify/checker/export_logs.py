@@ -4,7 +4,7 @@
 
 Each log of the topics becomes OUT/final/BROKER/TOPIC-PARTITION.jsonl. The files are only read; the caller must ensure
 that their broker is idle or stopped. Damage is preserved: the records of a batch with a wrong CRC get the id −1, and
-bytes that are no batch end the log.
+bytes that are no batch end the segment.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ class Columns:
     batches: list[StoredBatch] = field(default_factory=list)
 
     def add(self, data: memoryview, header: BatchHeader) -> None:
-        """Add one complete batch. The records of a damaged batch get the id −1."""
+        """Add one complete batch; of a control batch only its extent and CRC, not its records.
+
+        A record gets the id −1 if its batch is damaged, or if its value contains no id.
+        """
         self.batches.append(StoredBatch(header.base_offset, header.last_offset, zlib.crc32(data)))
         if header.is_control:
             return
@@ -60,7 +63,9 @@ class Columns:
     def log(
         self, broker: str, tp: TopicPartition, begin: int, end: int, hw: int, epochs: Sequence[EpochStart] | None
     ) -> FinalLog:
-        """Return the log without records below the log start `begin`, which no client receives."""
+        """Return the log without records, and without whole batches, below the log start `begin`, which no client
+        receives.
+        """
         skipped = sum(offset < begin for offset in self.offsets)
         offsets, ids = self.offsets[skipped:], self.ids[skipped:]
         ts, leader_epochs = self.ts[skipped:], self.epochs[skipped:]
@@ -82,8 +87,11 @@ def _records(data: memoryview, header: BatchHeader) -> tuple[Iterable[int], Iter
 def read_replica(
     directory: Path, broker: str, tp: TopicPartition, *, log_start: int | None = None, hw: int = -1
 ) -> FinalLog:
-    """Return the log in this directory. `log_start` is the checkpointed value, if any; otherwise the log begins with
-    its files. Raise OSError if a file cannot be read.
+    """Return the log that the files in this directory hold; of each segment, the batches before the first bytes that
+    are none.
+
+    `log_start` is the checkpointed value, if any; the log begins there or with its first file, whichever is later. `hw`
+    is the high watermark to note, −1 if unknown. Raise OSError if a file cannot be read.
     """
     columns, end = Columns(), 0
     segments = offsets_named((path.name for path in directory.iterdir()), LOG_SUFFIX)
@@ -100,6 +108,7 @@ def read_replica(
 
 
 def _whole(found: Iterator[Batch | Damage]) -> Iterator[Batch]:
+    """Yield the batches before the first damage."""
     for each in found:
         if isinstance(each, Damage):
             return
@@ -107,7 +116,9 @@ def _whole(found: Iterator[Batch | Damage]) -> Iterator[Batch]:
 
 
 def write_replicas(broker: str, out: Path, log_dirs: Sequence[Path], topics: Container[str]) -> list[Path]:
-    """Write a broker's logs of these topics, and return the paths. Raise OSError if a file cannot be read or
+    """Write a broker's logs of these topics to OUT/final/BROKER, and return the paths of the written files.
+
+    Log starts and high watermarks come from each log directory's checkpoints. Raise OSError if a file cannot be read or
     written.
     """
     written = []

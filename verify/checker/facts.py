@@ -51,8 +51,10 @@ class Source:
 
 @dataclass(slots=True)
 class Term:
-    """The time in which a broker considered itself the leader of this epoch, until it followed, led another epoch, or
-    restarted.
+    """The time (ns) in which a broker considered itself the leader of this epoch, until it followed, led another epoch,
+    or restarted.
+
+    end   `inf` while none of these is known
     """
 
     broker: str
@@ -63,24 +65,25 @@ class Term:
 
 @dataclass(slots=True)
 class PartitionFacts:
-    """The facts of one partition. Only acknowledgements to producers with acks=all count.
+    """The facts of one partition. Times are in ns. Only acknowledgements to producers with acks=all count.
 
-    invoked_at       the time of each record's produce call, by id
-    invocations      the same calls as events, with their timestamps
-    is_awaited       whether a producer with acks=all produced to the partition
-    acknowledged     the time of acknowledgement, by id
-    failed           the time of a definite refusal, by id
-    refusals         the ids of the same refusals, by event
-    acknowledgements the acknowledged offsets, over time
-    latest           the end offsets returned to clients, over time
-    high_watermarks  the high watermarks that brokers recorded, over time
-    observed_offsets        the record observed at each offset
-    produces         every acknowledgement
-    reads            every answer with records
-    trims            (offset, request time, answer time or None)
-    terms            the terms of its leaders, from the brokers' events
-    replicas         the replicas at the last acknowledgement by a broker: (time, brokers)
-    final            the final log, once it is known
+    invoked_at         the time of each record's produce call, by id
+    invocations        the same calls as events, with their timestamps
+    is_awaited         whether a producer with acks=all produced to the partition
+    acknowledged       the time of acknowledgement, by id
+    failed             the time of a definite refusal, by id
+    refusals           the ids of the same refusals, by event
+    acknowledgements   the greatest acknowledged offset, over time
+    latest             the greatest end offset returned to clients, over time
+    high_watermarks    the greatest high watermark that any broker recorded, over time
+    observed_offsets   the record observed at each offset, in acknowledgements and reads, and at the end in the final
+                       log
+    produces           every acknowledgement, with the client
+    reads              every successful read, also one without records, with the client
+    trims              (offset, request time, answer time or None); the request and the end of a trim are two entries
+    terms              the terms of its leaders, from the brokers' events
+    replicas           the replicas at the last acknowledgement by a broker: (time, brokers); (−1, ()) before the first
+    final              the final log, once it is known
     """
 
     tp: TopicPartition
@@ -102,20 +105,23 @@ class PartitionFacts:
     final: FinalLog | None = None
 
     def end_term(self, broker: str, at: float) -> None:
-        """End the broker's terms at the time when it knows that it no longer leads."""
+        """End the broker's terms at the time when it knows that it no longer leads; terms that ended before stay."""
         for term in self.terms:
             if term.broker == broker:
                 term.end = min(term.end, at)
 
     def may_answer_in_old_epoch(self, asked: float, answered: float) -> bool:
-        """Return whether a broker may have answered as the leader of an old epoch, without knowledge of later trims."""
+        """Return whether any broker may have answered between these times as the leader of an old epoch.
+
+        Such a broker does not know later trims.
+        """
         begun = [term for term in self.terms if term.begin <= answered]
         latest = max((term.epoch for term in begun), default=-1)
         return any(term.epoch < latest and term.end >= asked for term in begun)
 
     @property
     def trimmed_to(self) -> int:
-        """Return the highest offset of any trim request. No log may begin later."""
+        """Return the highest offset of any trim request, whatever its outcome; 0 without one. No log begins later."""
         return max((offset for offset, _, _ in self.trims), default=0)
 
     def produce(self, record_id: int) -> str:
@@ -159,6 +165,7 @@ class Facts:
     """The collected facts of all partitions, on which the invariants are based.
 
     compacted   the compacted topics, as far as they are known before the end
+    sources     the processes that have begun, in order
     """
 
     def __init__(self, compacted: frozenset[str] = frozenset()) -> None:
@@ -169,6 +176,7 @@ class Facts:
         self.producers: dict[int, Source] = {}
 
     def of(self, tp: TopicPartition) -> PartitionFacts:
+        """Return the facts of a partition; empty ones are created at the first call."""
         facts = self.partitions.get(tp)
         if facts is None:
             facts = self.partitions[tp] = PartitionFacts(tp)
@@ -179,6 +187,7 @@ class Facts:
         return next((tp for tp, facts in self.partitions.items() if record_id in facts.invoked_at), None)
 
     def is_idempotent(self, record_id: int) -> bool:
+        """Return whether an idempotent producer sent this record; False for an unknown producer."""
         return self.is_idempotent_producer(record_id >> SEQUENCE_BITS)
 
     def is_idempotent_producer(self, number: int) -> bool:
@@ -186,7 +195,7 @@ class Facts:
         return source is not None and isinstance(source.header, Client) and source.header.idempotent
 
     def begun(self, source: Source) -> None:
-        """Note the start of a process."""
+        """Note the start of a process. The start of a broker ends the broker's terms as leader."""
         self.sources.append(source)
         if isinstance(source.header, Broker):
             for facts in self.partitions.values():

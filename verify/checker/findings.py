@@ -18,8 +18,9 @@ MOST_DESCRIBED: Final = 100
 class Finding:
     """One violation.
 
-    invariant    for example "I1"
-    t            the time of the last operation; 0 if it has no time
+    invariant    the key, for example "I1"
+    tp           the partition; None if the violation concerns none
+    t            the time of the last operation (ns); 0 if it has no time
     says         the violation in one sentence
     operations   the evidence: each operation with its source and time
     """
@@ -37,7 +38,12 @@ class Finding:
 
 @dataclass(slots=True)
 class Tally:
-    """The results of one invariant so far."""
+    """The results of one invariant so far.
+
+    observations   the number of things that were checked; without any, the invariant has not passed
+    violations     the number of all violations
+    findings       the first MOST_DESCRIBED violations
+    """
 
     observations: int = 0
     violations: int = 0
@@ -55,12 +61,12 @@ class Tally:
 
 
 def seconds(t: int) -> str:
-    """Format a time for readers."""
+    """Format a time (ns) for readers, in seconds."""
     return f"{t / 1e9:.6f} s"
 
 
 def record_name(record_id: int) -> str:
-    """Format a record id for readers: producer and sequence."""
+    """Format a record id for readers as "producer:sequence"; a negative id is "a damaged record"."""
     if record_id < 0:
         return "a damaged record"
     producer = record_id >> SEQUENCE_BITS

@@ -23,13 +23,14 @@ Handler = Callable[[Any, Any], None]
 class Window:
     """A fault, for the invariant of availability. Times are in ns.
 
-    injected, whole   from the injection until all replicas are in sync again; `healed` is in between
-    most_gap_ns       the longest permitted time without an acknowledged produce request on a partition; None: as long
-                      as the fault lasts
-    least_operations  the number of operations that must succeed from `injected` to `healed`, or to a second after
-                      `most_gap_ns`, whichever is later
-    most_healing_ns   the longest permitted time from `healed` to `whole`; None: unlimited
-    broke             another bound of the fault that was exceeded; empty: none
+    row                the name of the fault
+    injected, whole    from the injection until all replicas are in sync again; `healed` is in between
+    most_gap_ns        the longest permitted time without an acknowledged produce request on a partition; None:
+                       unlimited
+    least_operations   the number of operations that must succeed from `injected` to `healed`, or to a second after
+                       `most_gap_ns`, whichever is later; the time ends at the next fault, unless that precedes `healed`
+    most_healing_ns    the longest permitted time from `healed` to `whole`; None: unlimited
+    broke              another bound of the fault that was exceeded; empty: none
     """
 
     row: str
@@ -46,9 +47,9 @@ class Window:
 class Ending:
     """The facts at the end of a run.
 
-    logs         each partition's logs: those of the replicas, and the leader's as a client read it
-    windows      the injected faults
-    compacted    topics whose logs may have gaps, which differ between replicas
+    logs        each partition's logs: those of the replicas, and the leader's as a client read it
+    windows     the injected faults
+    compacted   topics whose logs may have gaps, which differ between replicas
     """
 
     logs: Mapping[TopicPartition, Sequence[FinalLog]] = field(default_factory=dict)
@@ -56,6 +57,7 @@ class Ending:
     compacted: frozenset[str] = frozenset()
 
     def replicas(self, tp: TopicPartition) -> Sequence[FinalLog]:
+        """Return the partition's logs that were read from replicas, without the one that a client read."""
         return [log for log in self.logs.get(tp, ()) if log.broker != READ]
 
     def may_lack(self, log: FinalLog, offset: int, trimmed_to: int) -> bool:
@@ -69,7 +71,9 @@ class Ending:
         return offset < log.leo and log.tp.topic in self.compacted
 
     def log(self, tp: TopicPartition) -> FinalLog | None:
-        """Return the log that a client read, if any, otherwise the longest log of a replica."""
+        """Return the log that a client read, if any, otherwise the replica's log with the highest log end; None without
+        logs.
+        """
         logs = self.logs.get(tp, ())
         read = [log for log in logs if log.broker == READ]
         return max(read or logs, key=lambda log: log.leo, default=None)
@@ -80,6 +84,9 @@ class Invariant(ABC):
 
     Events may come in any order if `examine` is not called before the last one. Otherwise they must come in the order
     of their ends.
+
+    key    for example "I1"
+    name   the invariant in a few words
     """
 
     key: ClassVar[str]
@@ -93,7 +100,7 @@ class Invariant(ABC):
         self._seen: dict[int, int] = {}
 
     def handlers(self) -> Mapping[type, Handler]:
-        """Return the handlers of the event classes that the invariant needs."""
+        """Return the handlers of the event classes that the invariant needs; the facts are collected before."""
         return {}
 
     def examine(self) -> None:  # # noqa: B027 - invariants that decide at once, or only at the end, have nothing to do
@@ -104,6 +111,7 @@ class Invariant(ABC):
         self.examine()
 
     def violated(self, tp: TopicPartition | None, t: int, says: str, *operations: str) -> None:
+        """Count a violation, and store its finding if fewer than MOST_DESCRIBED are stored."""
         self.tally.add(Finding(self.key, tp, t, says, operations))
 
     def only_counted(self) -> bool:
@@ -115,7 +123,7 @@ class Invariant(ABC):
         return self.tally.is_full
 
     def new_in(self, grown: Sequence[T]) -> Sequence[T]:
-        """Return the new elements of a sequence since the last call. The sequence only grows."""
+        """Return the elements that were added to a sequence since the last call with it. The sequence only grows."""
         seen = self._seen.get(id(grown), 0)
         if seen == len(grown):
             return ()

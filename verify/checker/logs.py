@@ -51,12 +51,17 @@ class StoredBatch(NamedTuple):
 
 @dataclass(slots=True)
 class FinalLog:
-    """One replica's log at the end of a run. All columns have one element per record.
+    """One replica's log at the end of a run. The four columns have one element per record.
 
-    broker    for example "1", or `READ` for the log that a client read
-    leo       its log end offset; hw its high watermark, −1 if unknown
-    epochs    its leader epoch checkpoint, or None
-    batches   empty if a client read the log
+    broker          for example "1", or `READ` for the log that a client read
+    log_start       the log start offset
+    leo             the log end offset
+    hw              the high watermark, −1 if unknown
+    epochs          the leader epoch checkpoint, or None if there is none
+    ids             the record ids; −1 for a damaged record
+    ts              the timestamps (ms)
+    leader_epochs   the leader epoch of each record's batch
+    batches         empty if a client read the log
     """
 
     broker: str
@@ -86,7 +91,7 @@ class FinalLog:
         return f"{self.name} of {self.tp}: offsets {self.log_start}–{self.leo}, {len(self.ids)} records"
 
     def place(self, offset: int) -> int | None:
-        """Return the index of an offset in the columns."""
+        """Return the index of an offset in the columns, or None if the log has no record at the offset."""
         if isinstance(self.offsets, range):
             place = offset - self.offsets.start
             return place if 0 <= place < len(self.offsets) else None
@@ -94,15 +99,19 @@ class FinalLog:
         return place if place < len(self.offsets) and self.offsets[place] == offset else None
 
     def id_at(self, offset: int) -> int | None:
-        """Return the id of the record at an offset."""
+        """Return the id of the record at an offset, or None if there is no record."""
         place = self.place(offset)
         return None if place is None else self.ids[place]
 
     def has_the_same_records(self, other: FinalLog) -> bool:
+        """Return whether both logs have the same ids at the same offsets."""
         return self.offsets == other.offsets and self.ids == other.ids
 
     def holds(self, offsets: Column, ids: Column, ts: Column | None = None) -> bool:
-        """Return whether each of these records is at its offset, with its timestamp if timestamps are given."""
+        """Return whether each of these records is at its offset, with its timestamp if timestamps are given.
+
+        True without records.
+        """
         if not ids:
             return True
         run = consecutive(offsets)
@@ -120,7 +129,10 @@ class FinalLog:
 
 
 def write_final_log(directory: Path, log: FinalLog, *, records_per_line: int = 10_000) -> Path:
-    """Write the log to a run's directory, atomically. Raise OSError if the disk refuses."""
+    """Write the log to DIRECTORY/final/BROKER atomically, replacing an earlier file, and return its path.
+
+    Raise OSError if the file cannot be written.
+    """
     path = directory / DIRECTORY / log.broker / f"{log.tp}{SUFFIX}"
     path.parent.mkdir(parents=True, exist_ok=True)
     begun = path.with_suffix(".part")
@@ -143,7 +155,10 @@ def _lines(log: FinalLog, records_per_line: int) -> Iterator[dict[str, Any]]:
 
 
 def read_final_logs(directory: Path) -> Iterator[FinalLog]:
-    """Yield all final logs in a run's directory, sorted by partition. The call raises errors like `read_final_log`."""
+    """Yield all final logs in a run's directory, those of one partition together, in the order of file names.
+
+    The iteration raises the errors of `read_final_log`.
+    """
     paths = sorted((directory / DIRECTORY).glob(f"*/*{SUFFIX}"), key=lambda path: (path.name, path))
     for _, replicas in groupby(paths, key=lambda path: path.name):
         known: dict[bytes, _Part] = {}
@@ -155,7 +170,8 @@ def read_final_log(path: Path, known: dict[bytes, _Part] | None = None) -> Final
     """Return a final log. Raise HistoryError with file and line if it is invalid or truncated, and OSError if it cannot
     be read.
 
-    known   parsed lines of the partition's other replicas, so that equal lines are not parsed again
+    known   parsed lines of the partition's other replicas, so that equal lines are not parsed again; new lines are
+            added
     """
     known = {} if known is None else known
     offsets: array[int] | range = range(0)
@@ -210,7 +226,7 @@ def _offsets(line: Any, count: int) -> array[int] | range:
 
 
 def _joined(offsets: array[int] | range, more: array[int] | range) -> array[int] | range:
-    """Concatenate offsets. The result is a range if they are consecutive."""
+    """Return `more` appended to the offsets: a range if all are consecutive, otherwise an array."""
     if not more:
         return offsets
     if not offsets:

@@ -30,7 +30,7 @@ class StoredRecord(NamedTuple):
     """A record of the final log, or one that compaction or a trim removed.
 
     timestamp         the stored timestamp
-    sent_at           no client can have known the record before
+    sent_at           the time of the produce call, before which no client can have known the record
     acknowledged_at   `inf` if it was not acknowledged
     superseded_at     when a later record of its key was sent, after which compaction may remove it (`inf`: never)
     leader_epoch      of its batch, or None if unknown
@@ -75,7 +75,11 @@ class Fault(Enum):
 
 
 class Wrong(NamedTuple):
-    """An impossible answer. `expected` is the record that it should have considered, if any."""
+    """An impossible answer.
+
+    expected   for NOTHING_FOUND and TOO_LATE a record that should have been found; otherwise the log's record at the
+               returned offset, or None if there is none
+    """
 
     look_up: LookUp
     fault: Fault
@@ -114,22 +118,24 @@ class StoredLog(ABC):
 
     @abstractmethod
     def first_that_lasts(self, target: int, after: float) -> int | None:
-        """Return the least offset at or after the target that cannot be gone at that time. Targets of successive calls
-        must not increase.
+        """Return the least offset whose timestamp is at or after the target and whose record cannot be gone at time
+        `after`.
+
+        None if there is none. Targets of successive calls must not increase.
         """
 
     @abstractmethod
     def committed_end(self, before: float) -> int:
-        """Return the offset after the last record that was acknowledged before that time."""
+        """Return the offset after the last record that was acknowledged before that time; 0 if there is none."""
 
 
 def judge(
     records: Iterable[StoredRecord], trims: Iterable[Trim], look_ups: Iterable[LookUp], all_known_from: int = 0
 ) -> Verdict:
-    """Check the look-ups of one partition in O((records + look-ups) log records).
+    """Check the look-ups of one partition in O((records + look-ups) log records), in any order.
 
-    Records below `all_known_from` that were trimmed are known only if a reader saw them, so answers with unknown ones
-    are not checked.
+    Records below `all_known_from` that were trimmed are known only if a reader saw them. Answers with unknown ones are
+    neither wrong nor counted.
     """
     trimmed = _Trims(trims)
     return _judge(_RecordsThatMayGo(records, trimmed), trimmed, look_ups, all_known_from)
@@ -165,7 +171,7 @@ def _judge(log: StoredLog, trimmed: _Trims, look_ups: Iterable[LookUp], all_know
 
 
 def _fault_of(look_up: LookUp, record: StoredRecord | None, trimmed: _Trims) -> Fault | None:
-    """Return what is wrong with the returned record itself."""
+    """Return what is wrong with the returned record itself, or None. An unknown leader epoch (None) is not compared."""
     assert look_up.found is not None
     _, timestamp, leader_epoch = look_up.found
     if record is None:
@@ -193,9 +199,11 @@ class _Trims:
         self._answered_at = _least_from_each([trim.answered_at for trim in by_offset])
 
     def may_go_at(self, offset: int) -> float:
+        """Return the earliest request of a trim that removes this offset; `inf` without one."""
         return self._asked_at[bisect_left(self._offsets, offset + 1)]
 
     def gone_at(self, offset: int) -> float:
+        """Return the earliest successful answer to a trim that removes this offset; `inf` without one."""
         return self._answered_at[bisect_left(self._offsets, offset + 1)]
 
 
@@ -254,7 +262,7 @@ class _FirstThatLasts:
             rank += rank & -rank
 
     def first(self, *, after: float) -> int | None:
-        """Return the least offset that may be gone only after `after`."""
+        """Return the least added offset that may be gone only after `after`, or None."""
         rank, least = bisect_left(self._moments, -after, key=lambda moment: -moment), inf
         while rank:
             least = min(least, self._least[rank])

@@ -36,9 +36,11 @@ class ObservedOffsets:
 
     The lists only grow, so that an invariant can continue where it stopped.
 
-    fresh     (ids, offsets) of new observations
-    compared  the number of observations at an offset that was observed before
-    records   the number of observed records, by producer
+    contradictions   observations of another record than the first one at the offset
+    duplicates       observations of a record at another offset than its first one
+    fresh            (ids, offsets) of observations that differ from the first one at the offset, or are the first one
+    compared         the number of observations at an offset that was observed before
+    records          the number of observed undamaged records, by producer
     """
 
     contradictions: list[Contradiction] = field(default_factory=list)
@@ -51,7 +53,7 @@ class ObservedOffsets:
     _place: ByRecord = field(default_factory=ByRecord)
 
     def offset_of(self, record_id: int) -> int | None:
-        """Return the offset at which the record was observed first."""
+        """Return the offset at which the record was observed first, or None."""
         return self._place.get(record_id)
 
     def id_at(self, offset: int) -> int:
@@ -63,7 +65,7 @@ class ObservedOffsets:
         return record_id in self._place
 
     def see(self, offsets: Column, ids: Column) -> None:
-        """Add the observation that these records are at these offsets."""
+        """Add the observation that these records are at these offsets. Damaged records (id −1) are never duplicates."""
         if not ids:
             return
         self._reach(min(offsets[0], offsets[-1]))
@@ -90,7 +92,9 @@ class ObservedOffsets:
             self._origin = origin
 
     def _fill(self, start: int, observed: array[int], ids: Column, offsets: range) -> bool:
-        """Add observations that are entirely new. Return False without effect if a record is not new."""
+        """Add observations at offsets that all are unseen. Return False without effect if a record is not new or is
+        damaged.
+        """
         if self._place.has_any(ids) or not _distinct(ids):
             return False
         if start > len(self._ids):

@@ -39,7 +39,10 @@ _NAMED: Final[dict[type[TidelogError], str]] = {
 
 
 def error_name(error: TidelogError | type[TidelogError] | int) -> str:
-    """Return the name in histories of an error, an error class or a wire code; `NONE` for code 0."""
+    """Return the name in histories of an error, an error class or a wire code, for example "NOT_LEADER_OR_FOLLOWER".
+
+    `NONE` for code 0.
+    """
     if isinstance(error, int):
         found = error_for(error)
         return "NONE" if found is None else error_name(found)
@@ -85,19 +88,24 @@ COMMIT_FAILED: Final = _names(
 
 
 def produce_outcome(attempts: Iterable[str]) -> Outcome:
-    """Return the outcome of a produce request without an acknowledgement, from the errors of all its attempts.
+    """Return FAILED or UNKNOWN for a produce request without an acknowledgement, from the names of all its attempts'
+    errors.
 
-    One attempt with unknown outcome makes the outcome unknown, whatever followed.
+    One attempt with unknown outcome makes the outcome unknown, whatever followed. No attempts: FAILED.
     """
     return Outcome.FAILED if set(attempts) <= PRODUCE_FAILED else Outcome.UNKNOWN
 
 
 def commit_outcome(attempts: Iterable[str]) -> Outcome:
-    """Return the outcome of a commit in the same way."""
+    """Return FAILED or UNKNOWN for a commit without a successful answer, from the names of all its attempts' errors.
+
+    One attempt with unknown outcome makes the outcome unknown. No attempts: FAILED.
+    """
     return Outcome.FAILED if set(attempts) <= COMMIT_FAILED else Outcome.UNKNOWN
 
 
 def _documented(cls: type[TidelogError]) -> Iterable[str]:
+    """Yield the names of all subclasses of an error class, at any depth."""
     for each in cls.__subclasses__():
         yield error_name(each)
         yield from _documented(each)

@@ -37,11 +37,14 @@ _MS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """A run's directory. Methods raise HistoryError for an invalid file, and OSError if one cannot be read."""
+    """A run's directory. Methods raise HistoryError for an invalid file or without histories, and OSError if a file
+    cannot be read.
+    """
 
     path: Path
 
     def check(self) -> Verdict:
+        """Return the verdict on the run, from its histories, final logs and windows."""
         with _no_collections():
             return self._judged()
 
@@ -53,12 +56,14 @@ class RunDirectory:
         return checker.conclude(self.ending())
 
     def histories(self) -> Sequence[Path]:
+        """Return the paths of the histories, sorted; at least one."""
         found = sorted((self.path / history_files.DIRECTORY).glob(f"*{history_files.SUFFIX}"))
         if not found:
             raise HistoryError(f"{self.path / history_files.DIRECTORY} contains no histories")
         return found
 
     def ending(self) -> Ending:
+        """Return the final logs, the windows and the compacted topics. A missing file counts as empty."""
         final: dict[TopicPartition, list[FinalLog]] = defaultdict(list)
         for log in read_final_logs(self.path):
             final[log.tp].append(log)
@@ -77,13 +82,19 @@ class RunDirectory:
 
 
 def write_windows(directory: Path, windows: Sequence[Window]) -> None:
-    """Write the windows of the faults for I19 to a run's directory."""
+    """Write the windows of the faults for I19 to a run's directory, which is created if missing. An earlier file is
+    replaced.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / WINDOWS).write_bytes(b"".join(to_line(_window_fields(each)) for each in windows))
 
 
 def write_compacted(directory: Path, topics: Sequence[str]) -> None:
-    """Write the compacted topics, whose logs may lack records, to a run's directory."""
+    """Write the names of the compacted topics, whose logs may have gaps, to a run's directory, which is created if
+    missing.
+
+    An earlier file is replaced.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / COMPACTED).write_text("".join(f"{topic}\n" for topic in topics))
 
@@ -101,6 +112,7 @@ def _no_collections() -> Iterator[None]:
 
 
 def _tell(checker: Checker, path: Path) -> None:
+    """Give all events of one history file to the checker. Each header in the file begins another process."""
     source: Source | None = None
     for line in read_history(path):
         if isinstance(line, (Client, Broker)):

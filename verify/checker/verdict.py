@@ -21,7 +21,13 @@ class Status(StrEnum):
 
 @frozen
 class Row:
-    """The row of one invariant."""
+    """The row of one invariant.
+
+    key            for example "I1"
+    name           the invariant in a few words
+    observations   the number of things that were checked
+    violations     the number of all violations
+    """
 
     key: str
     name: str
@@ -63,7 +69,7 @@ class Verdict:
         return 1 if self.violated else 3 if self.without_data or self.unread else 0
 
     def only(self, keys: Sequence[str]) -> Verdict:
-        """Return the verdict on these invariants only."""
+        """Return the verdict on the invariants with these keys only, with the same `unread`."""
         rows = [row for row in self.rows if row.key in keys]
         return Verdict(rows, [each for each in self.findings if each.invariant in keys], self.unread)
 
@@ -107,7 +113,9 @@ class Verdict:
         return cls(rows, [_finding(each) for each in fields["findings"]], [_tp(each) for each in fields["unread"]])
 
     def lines(self, *, most_findings: int = 3) -> Iterator[str]:
-        """Yield a table for readers, then up to `most_findings` violations of each violated invariant."""
+        """Yield a table for readers, the partitions without final logs, and up to `most_findings` violations of each
+        violated invariant.
+        """
         width = max((len(row.name) for row in self.rows), default=0)
         yield f"{'':4}{'invariant':<{width}}  {'observations':>12}  {'violations':>10}  verdict"
         for row in self.rows:

@@ -93,8 +93,9 @@ class Availability(Invariant):
 
 
 def _counted_until(window: Window, next_fault: int | None) -> int:
-    """Return the end of the time in which operations count: the healing, or later if the fault may stop everything. The
-    next fault counts separately.
+    """Return the end of the time in which operations count: the healing, or later if the fault may stop everything.
+
+    The later end is a second after the permitted pause, or the next fault (None: none), because that counts separately.
     """
     if window.most_gap_ns is None:
         return window.healed
@@ -114,20 +115,24 @@ class _Waits:
         self._ended = list(accumulate(ends, max))
 
     def asked(self, since: int) -> int | None:
-        """Return the time of the next produce call."""
+        """Return the time of the first produce call at or after `since`, or None."""
         place = bisect_left(self._asked, since)
         return self._asked[place] if place < len(self._asked) else None
 
     def until(self, moment: int) -> int:
-        """Return the latest end of the calls made before that time. If it is not later than the time, no call is
-        waiting.
+        """Return the latest end of the calls made before that time; 0 without one. If it is not later than the time, no
+        call is waiting.
         """
         place = bisect_left(self._asked, moment)
         return self._ended[place - 1] if place else 0
 
 
 def _gaps(facts: PartitionFacts, waits: _Waits, window: Window) -> Iterator[tuple[int, int]]:
-    """Yield the gaps that touch the window: from a waiting request to the next acknowledgement."""
+    """Yield the gaps that touch the window as (begin, end) in ns.
+
+    A gap lasts from the window's begin or an acknowledgement, or from the next produce call if none is waiting, to the
+    next acknowledgement. A gap without one ends when the waiting calls end, or with the window.
+    """
     times, _ = facts.acknowledgements.settled()
     place = bisect_left(times, window.injected)
     begin = window.injected

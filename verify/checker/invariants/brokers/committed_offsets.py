@@ -28,7 +28,7 @@ Attempt: TypeAlias = CommitOk | CommitFailed | CommitUnknown
 
 @frozen
 class Violation:
-    """A violation, and the operations that prove it."""
+    """A violation, and the operations that prove it, the last one at the end."""
 
     tp: TopicPartition
     says: str
@@ -49,9 +49,11 @@ class Register:
         self._first_asked: dict[int, float] = {}
 
     def begin(self, invoked: CommitInvoked) -> None:
+        """Add a commit request when it is sent."""
         self._begun.append((invoked.offset, invoked.t))
 
     def commit(self, attempt: Attempt) -> None:
+        """Add the end of a commit request: accepted, refused or unknown."""
         self._attempts.append(attempt)
         if isinstance(attempt, CommitOk):
             self._promised.add(attempt.t1, attempt.offset)
@@ -60,20 +62,21 @@ class Register:
             self._first_asked[attempt.offset] = min(attempt.t0, asked)
 
     def fetch(self, fetch: CommittedOk) -> None:
+        """Add the answer to a fetch of the committed offset; −1 means that none is committed."""
         self._fetches.append(fetch)
         self._shown.add(fetch.t1, fetch.offset)
 
     def is_relevant(self, fetch: CommittedOk) -> bool:
-        """Return whether a commit concerns this fetch. Before the first commit, a fetch without a value proves
-        nothing.
+        """Return whether the fetch proves anything: it returned a value, or a commit was acknowledged before its
+        request.
         """
         return fetch.offset >= 0 or self._promised.before(fetch.t0) is not None
 
     def went_back(self, fetch: CommittedOk, losses: Iterable[tuple[int, int]]) -> Iterator[Violation]:
-        """Check that a fetch returns at least the value committed, and the value of any other fetch, before its
-        request.
+        """Yield a violation if a fetch returns less than a value that was committed, or fetched, before its request.
 
-        `losses` are (log end, time) of each leader that began with less than the committed records of the log.
+        `losses` are (log end, time) of each leader that began with less than the committed records of the log. After
+        such a loss a smaller value may be right.
         """
         least, seen = self._promised.before(fetch.t0), self._shown.before(fetch.t0)
         most = max((each for each in (least, seen) if each is not None), default=-1)
@@ -87,7 +90,7 @@ class Register:
             yield Violation(fetch.tp, f"{here}, after {seen} was read", (earlier, fetch))
 
     def _had_to_go_back(self, fetch: CommittedOk, most: int, losses: Iterable[tuple[int, int]]) -> bool:
-        """Return whether an earlier value is right, because the log lost records.
+        """Return whether a value below `most` is right, because the log lost records before the fetch ended.
 
         A reader of such a log starts again and commits less than before. The valid value is then the last commit
         acknowledged before the fetch, or one begun since.
@@ -98,8 +101,9 @@ class Register:
         return any(offset == fetch.offset and since <= t < fetch.t1 for offset, t in self._begun)
 
     def never_committed(self) -> Iterator[Violation]:
-        """Check that no fetch returns a value that was requested only later, or was refused. All commits must be
-        known.
+        """Yield a violation for each fetch of a value that was requested only later, or that was refused.
+
+        All commits must be known, so the call comes at the end.
         """
         ended = {attempt.offset for attempt in self._attempts}
         never_ended: dict[int, float] = {}
@@ -129,7 +133,9 @@ class Generations:
         self._owner: dict[tuple[str, int, TopicPartition], Assigned] = {}
 
     def assign(self, assigned: Assigned) -> Iterator[Violation]:
-        """Yield the partitions that another member owns in the same generation."""
+        """Note an assignment. Yield a violation for each of its partitions that another member owns in the same
+        generation.
+        """
         self._begun.setdefault(assigned.group, RunningMax()).add(assigned.t, assigned.generation)
         for tp in sorted(assigned.tps):
             first = self._owner.setdefault((assigned.group, assigned.generation, tp), assigned)
@@ -138,7 +144,10 @@ class Generations:
                 yield Violation(tp, f"{assigned.group}: {both}", (first, assigned))
 
     def fence(self, commit: CommitOk) -> Iterator[Violation]:
-        """Yield the commit if it was accepted although its generation was over before its request."""
+        """Yield a violation if the commit was accepted although its generation was over before its request.
+
+        A commit without a generation (negative) is never a violation.
+        """
         if commit.generation < 0 or commit.group not in self._begun:
             return
         current = self._begun[commit.group].before(commit.t0)
@@ -194,7 +203,7 @@ class CommittedOffsets(Invariant):
         self._led[event.tp].append(event)
 
     def _losses(self, tp: TopicPartition) -> Iterator[tuple[int, int]]:
-        """Yield the unclean elections of a partition."""
+        """Yield (log end, time) of each leader of a partition that began with less than the committed records."""
         committed = self.facts.of(tp).high_watermarks
         for event in self._led[tp]:
             if event.leo < (committed.before(event.t) or 0):

@@ -16,7 +16,8 @@ from verify.checker.invariant import Ending, Handler, Invariant
 class _UnknownEnd(NamedTuple):
     """An acknowledgement by a leader that did not know the log end offset of a member of its maximal ISR.
 
-    since   the time at which it became leader of that epoch
+    member   the broker id of that member
+    since    the time at which the source became leader of that epoch
     """
 
     source: Source
@@ -86,6 +87,7 @@ class InSyncReplicas(Invariant):
 
 
 def _wrong(leader: int, ack: Ack) -> Iterator[str]:
+    """Yield what is wrong with an acknowledgement by this leader, as far as log end offsets are known."""
     isr, maximal = set(ack.isr), {*ack.isr, *ack.pending}
     if len(isr) < ack.min_isr:
         yield f"acknowledged by an ISR of {len(isr)}, below min.insync.replicas {ack.min_isr}"

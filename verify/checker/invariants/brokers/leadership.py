@@ -28,8 +28,8 @@ class Leadership(Invariant):
     followers' positions.
 
     A broker's leader epochs of a partition never decrease, and its controller epochs increase. Versions of ISR changes
-    are distinct and increase for each broker. Leader epochs increase with the versions in which a leader was seen or
-    the ISR was changed, because a replaced leader cannot change anything. Versions are compared instead of times,
+    are distinct and increase for each broker. Leader epochs never decrease with the versions in which a leader was seen
+    or the ISR was changed, because a replaced leader cannot change anything. Versions are compared instead of times,
     because a broker that was paused between a compare-and-set and its answer learns of the change late.
     """
 
@@ -115,6 +115,7 @@ class Leadership(Invariant):
             self.violated(event.tp, event.t, wrong, *proof, evidence)
 
     def _wrong_version(self, source: Source, event: IsrChange) -> tuple[str, list[str]]:
+        """Return what is wrong with the version of an ISR change ("": nothing), and the earlier change as evidence."""
         version = event.partition_epoch
         if version <= 0:
             return f"a change of the ISR succeeded without a version ({version})", []
@@ -126,7 +127,9 @@ class Leadership(Invariant):
         return "", []
 
     def _is_at(self, tp: TopicPartition, t: int, version: _Version) -> None:
-        """Check that epochs increase with versions, and that no version has two epochs."""
+        """Note a version of the state. Check that epochs never decrease with versions, and that no version has two
+        epochs.
+        """
         versions = self._versions[tp]
         place = bisect(versions, version)
         versions.insert(place, version)

@@ -72,6 +72,7 @@ class _Part:
 
     @classmethod
     def of(cls, log: FinalLog, start: int, end: int) -> _Part:
+        """Return the records at offsets from `start` to before `end`, and the batches that are completely inside."""
         part = slice(bisect_left(log.offsets, start), bisect_left(log.offsets, end))
         first = bisect_left(log.batches, start, key=lambda batch: batch.base)
         batches = log.batches[first : bisect_left(log.batches, end, key=lambda batch: batch.last)]
@@ -84,6 +85,9 @@ class _Part:
 
 
 def _difference(left: _Part, right: _Part) -> str:
+    """Return the first difference in words: of batches if both sides have some, otherwise of records; an empty text if
+    none.
+    """
     if left.batches and right.batches and left.batches != right.batches:
         both = zip([*left.batches, None], [*right.batches, None], strict=False)
         ours, theirs = next(((a, b) for a, b in both if a != b), (None, None))
@@ -98,7 +102,10 @@ def _batch(batch: StoredBatch | None) -> str:
 
 
 def _different_records(left: _Part, right: _Part) -> str:
-    """Return the first offset at which both have different records, or an empty text."""
+    """Return in words the first offset at which both have different records, or an empty text.
+
+    Offsets that only one of them has are ignored.
+    """
     there = {offset: record for offset, *record in zip(*right.records, strict=True)}
     for offset, *ours in zip(*left.records, strict=True):
         theirs = there.get(offset, ours)
@@ -163,6 +170,8 @@ def _starts(log: FinalLog) -> list[EpochStart]:
 def _clamped(epochs: Sequence[EpochStart], log: FinalLog) -> list[EpochStart]:
     """Return the checkpoint's entries for existing records, because a leader adds its epoch before it has records of
     it.
+
+    An entry that begins below the first record begins with that record instead.
     """
     first = log.offsets[0] if log.offsets else log.leo
     entries = [each for each in epochs if each.start_offset < log.leo]
@@ -174,5 +183,6 @@ def _clamped(epochs: Sequence[EpochStart], log: FinalLog) -> list[EpochStart]:
 
 
 def _epoch_at(epochs: Sequence[EpochStart], offset: int) -> int:
+    """Return the leader epoch of an offset by these entries, or −1 if the offset is below all of them."""
     place = bisect_right(epochs, offset, key=lambda each: each.start_offset)
     return epochs[place - 1].epoch if place else -1

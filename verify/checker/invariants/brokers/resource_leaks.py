@@ -22,8 +22,9 @@ class ResourceLeaks(Invariant):
     """Check I21: no traceback and no UNKNOWN_SERVER_ERROR; file descriptors, threads, memory and waiting operations
     return to their level.
 
-    Resources are compared within one process of a broker, from its "baseline" to its last "healed", and each comparison
-    is an observation. The absence of errors is not an observation.
+    Resources are compared within one process of a broker, from its latest "baseline" to each later "healed", and each
+    comparison is an observation. The absence of errors is not an observation. A negative number is unknown and not
+    compared.
     """
 
     key, name = "I21", "no unforeseen failure, nothing leaks"

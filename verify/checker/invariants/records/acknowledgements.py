@@ -50,6 +50,7 @@ class Acknowledged(Invariant):
                 )
 
     def _is_over(self, election: BecomeLeader) -> bool:
+        """Return whether another leader had begun a later epoch before this election was learned of."""
         return any(term.epoch > election.epoch and term.begin < election.t for term in self.facts.of(election.tp).terms)
 
     def conclude(self, ending: Ending) -> None:
@@ -139,7 +140,10 @@ def _acknowledged_before(epoch: int, facts: PartitionFacts) -> Iterator[tuple[in
 
 
 def _later_or_gone(log: FinalLog, offset: int, epoch: int, ending: Ending, trimmed_to: int) -> str:
-    """Return what is wrong with an offset that was acknowledged in this epoch, or an empty text."""
+    """Return what is wrong with an offset that was acknowledged in this epoch, or an empty text.
+
+    Wrong is a record of a later epoch, or a missing one that was neither trimmed nor compacted.
+    """
     place = log.place(offset)
     if place is None:
         if ending.may_lack(log, offset, trimmed_to):

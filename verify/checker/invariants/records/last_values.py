@@ -11,7 +11,7 @@ from verify.checker.logs import FinalLog
 
 
 class LastValues(Invariant):
-    """I23: each log has, for each key, the last committed record, or a later one of that key.
+    """Check I23: each log has, for each key, the last committed record, or a later one of that key.
 
     A record is committed if it was acknowledged with acks=all, or if a consumer has read it. The outcome of the later
     record may be unknown, but the log itself must have that record: if compaction replaced a record by one that the log
@@ -66,7 +66,10 @@ class LastValues(Invariant):
 
 
 def _may_be_last(facts: PartitionFacts, tombstone: int, last: tuple[int, int] | None) -> bool:
-    """Return whether the tombstone may be at or after the last committed record (offset, id) of its key."""
+    """Return whether the tombstone may be at or after the last committed record (offset, id) of its key.
+
+    False if no record of the key is committed, or if the tombstone was refused.
+    """
     if last is None or tombstone in facts.failed:
         return False
     offset = facts.observed_offsets.offset_of(tombstone)
@@ -74,7 +77,7 @@ def _may_be_last(facts: PartitionFacts, tombstone: int, last: tuple[int, int] | 
 
 
 def _keys(facts: PartitionFacts) -> tuple[dict[int, int], set[int]]:
-    """Return the number of each record's key, and the records that are tombstones, as far as the history has them."""
+    """Return the number of each record's key by record id, and the ids of tombstones, as far as they are known."""
     keys: dict[int, int] = {}
     tombstones: set[int] = set()
     for event in facts.invocations:
@@ -88,7 +91,7 @@ def _keys(facts: PartitionFacts) -> tuple[dict[int, int], set[int]]:
 
 
 def _last_committed(facts: PartitionFacts, keys: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-    """Return (offset, id) of the last committed record of each key."""
+    """Return (offset, id) of the last committed record of each key, by key number."""
     last: dict[int, tuple[int, int]] = {}
     for offset, record_id in _committed(facts):
         if (key := keys.get(record_id)) is not None and (offset, record_id) > last.get(key, (-1, -1)):
@@ -97,6 +100,7 @@ def _last_committed(facts: PartitionFacts, keys: Mapping[int, int]) -> dict[int,
 
 
 def _committed(facts: PartitionFacts) -> Iterator[tuple[int, int]]:
+    """Yield (offset, id) of each record that was acknowledged with acks=all or read, possibly more than once."""
     for _, acknowledged in facts.produces:
         yield from zip(acknowledged.offsets, acknowledged.ids, strict=True)
     for _, read in facts.reads:

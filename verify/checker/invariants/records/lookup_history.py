@@ -43,10 +43,12 @@ class LookUps(Invariant):
                     self._report(tp, sources[wrong.look_up], wrong)
 
     def _is_excused(self, tp: TopicPartition, wrong: Wrong) -> bool:
+        """Return whether a replaced leader that cannot know the trim may have returned the trimmed record."""
         asked, facts = wrong.look_up, self.facts.of(tp)
         return wrong.fault is Fault.TRIMMED and facts.may_answer_in_old_epoch(asked.asked_at, asked.answered_at)
 
     def _trims(self, tp: TopicPartition) -> list[Trim]:
+        """Return the trims of a partition. A trim that a restarted broker may have forgotten counts as unanswered."""
         return [
             Trim(offset, t0, inf if t1 is None or self.facts.has_forgotten_trims(since=t1) else t1)
             for offset, t0, t1 in self.facts.of(tp).trims
@@ -72,6 +74,7 @@ def _look_up(event: LookUpOk) -> LookUp:
 
 
 def _verdict(log: FinalLog, facts: PartitionFacts, trims: list[Trim], asked: Iterable[LookUp]) -> Verdict:
+    """Return the result of checking these look-ups of one partition against its final log and its trims."""
     if not trims:
         return judge_log(_ColumnsOfLog(log, facts), asked)
     return judge(_with_what_was_trimmed(log, facts), trims, asked, all_known_from=log.log_start)
@@ -92,6 +95,7 @@ def _with_what_was_trimmed(log: FinalLog, facts: PartitionFacts) -> Iterable[Sto
 
 
 def _acknowledged_at(record_id: int, facts: PartitionFacts) -> float:
+    """Return when a record was acknowledged with acks=all; `inf` if it was not."""
     t = facts.acknowledged.get(record_id)
     return inf if t is None else t
 

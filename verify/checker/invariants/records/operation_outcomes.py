@@ -38,10 +38,11 @@ _Commit: TypeAlias = tuple[str, TopicPartition, int]
 
 
 class OperationOutcomes(Invariant):
-    """Check I22. A produce or commit call, which the history names at its begin, hangs if it has no end and its client
-    goes on for longer than the limit.
+    """Check I22: each operation ends within its client's request timeout and a second, with success or a documented
+    error.
 
-    For other operations, the client that waits for them reports a hang.
+    A produce or commit call, which the history names at its begin, hangs if it has no end and its client goes on for
+    longer than that limit. For other operations, the client that waits for them reports a hang.
     """
 
     key, name = "I22", "every operation ends, and says how"
@@ -136,7 +137,10 @@ class OperationOutcomes(Invariant):
                     self._never_ended(source, tp, f"commit of {offset} by {group}", t)
 
     def _hangs(self, source: Source, t: int) -> bool:
-        """Return whether the operation should have ended by the last event of its client."""
+        """Return whether an operation without an end should have ended by the last event of its client.
+
+        A hang counts as an observation. False also if further violations are only counted; the hang is then counted.
+        """
         hangs = self._last.get(source, 0) - t > _most_ns(source)
         self.tally.observations += hangs
         return hangs and not self.only_counted()
@@ -147,5 +151,6 @@ class OperationOutcomes(Invariant):
 
 
 def _most_ns(source: Source) -> int:
+    """Return the limit of an operation of this client: its request timeout and GRACE_NS."""
     assert isinstance(source.header, Client)
     return source.header.request_timeout_ms * 1_000_000 + GRACE_NS

@@ -58,6 +58,7 @@ class RealTimeOrder(Invariant):
 
 
 def _unacknowledged(facts: PartitionFacts) -> Iterator[int]:
+    """Yield the ids of records with a produce call and without an acknowledgement to a producer with acks=all."""
     for event in facts.invocations:
         if not facts.acknowledged.has_all(event.ids):
             yield from (each for each in event.ids if each not in facts.acknowledged)
@@ -113,7 +114,10 @@ class ProducerOrder(Invariant):
         return False
 
     def _insert(self, facts: PartitionFacts, chain: _Chain, record_id: int, offset: int) -> None:
-        """Insert a record between its neighbours. A record that is out of order is reported and left out."""
+        """Insert a record between its neighbours by id; a known record is ignored.
+
+        A record that is out of order is left out, and reported if its producer is idempotent.
+        """
         place = bisect_left(chain.ids, record_id)
         if place < len(chain.ids) and chain.ids[place] == record_id:
             return

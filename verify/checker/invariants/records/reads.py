@@ -103,7 +103,7 @@ class Contiguity(Invariant):
 
 
 def _spans(offsets: Column) -> Iterable[tuple[int, int]]:
-    """Return ranges of offsets as (first, last + 1)."""
+    """Return the offsets as ranges (first, last + 1): one if they are consecutive, otherwise one for each offset."""
     run = consecutive(offsets)
     if isinstance(run, range):
         return [(run.start, run.stop)]
@@ -111,7 +111,7 @@ def _spans(offsets: Column) -> Iterable[tuple[int, int]]:
 
 
 def _first_outside(spans: Iterable[tuple[int, int]], begin: int, end: int) -> int | None:
-    """Return the first offset from `begin` to `end` that is in none of the ranges, or None."""
+    """Return the first offset at or after `begin` and before `end` that is in none of the ranges, or None."""
     for start, stop in sorted(spans):
         if start > begin:
             break
@@ -162,7 +162,8 @@ class BelowHighWatermark(Invariant):
     """Check I10: no answer has a record at or above the high watermark that it names, or a high watermark that no
     broker had.
 
-    The second part is checked if brokers recorded their high watermarks, each before any client could see it.
+    The second part is checked if brokers recorded their high watermarks, each before any client could see it. An answer
+    without a high watermark is not checked.
     """
 
     key, name = "I10", "no reads above the high watermark"
