@@ -9,7 +9,11 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class FaultCounts:
-    """Counts of faults by name: the kind, and for some faults the victim and the event that the fault waits for."""
+    """Counts of faults by name: the kind, and for some faults the victim and the event that the fault waits for.
+
+    drawn    how often a scenario had the fault
+    bitten   how often the fault had an effect
+    """
 
     drawn: Counter[str] = field(default_factory=Counter)
     bitten: Counter[str] = field(default_factory=Counter)
@@ -25,6 +29,6 @@ class FaultCounts:
         self.bitten.update(other.bitten)
 
     def rows(self) -> Iterator[tuple[str, int, int]]:
-        """Yield each name in alphabetical order, with how often it was drawn and how often it had an effect."""
+        """Yield (name, drawn, bitten) of each drawn name in alphabetical order."""
         for name in sorted(self.drawn):
             yield name, self.drawn[name], self.bitten[name]

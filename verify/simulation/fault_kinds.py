@@ -7,7 +7,31 @@ from enum import StrEnum
 
 
 class FaultKind(StrEnum):
-    """The kinds of faults. The nemesis heals a fault that has a `for_ms` after this time."""
+    """The kinds of faults. The nemesis heals a fault that has a `for_ms` after this time.
+
+    KILL, STOP, HOLD     SIGKILL, SIGTERM and SIGSTOP to a broker
+    POWER                the broker's machine loses power, and perhaps unsynced bytes
+    TORN                 the broker is killed in the middle of its next write to a log
+    CUT, ONE_WAY         two brokers cannot reach each other, or the first cannot reach the second
+    ISOLATE              the broker and all other brokers cannot reach each other
+    RESET                the connections between two brokers break
+    SLOW, LOSS           the whole network delays messages, or loses segments
+    CLIENT_CUT           a client and a broker cannot reach each other
+    CLIENT_DEAF          the broker's messages do not reach the client
+    ZOOKEEPER_CUT        the broker does not reach ZooKeeper
+    ZOOKEEPER_BREAK      the broker's connection to ZooKeeper breaks once
+    ZOOKEEPER_SLOW       the broker's requests to ZooKeeper take longer
+    ZOOKEEPER_STOP       all of ZooKeeper stops
+    ZOOKEEPER_FREEZE     all of ZooKeeper is paused
+    EXPIRE               the broker's session is expired before its timeout
+    CLOCK, CLOCK_RATE    the broker's wall clock jumps, or runs at another rate
+    FLIP                 a bit in a closed segment of the broker flips
+    STRANGE              __consumer_offsets gets records of a later version
+    ELECT, REASSIGN      an administrator elects preferred leaders, or reassigns the main partition
+    MOVE, MOVE_OFFSETS   an administrator reassigns a random partition, or one of __consumer_offsets
+    ADD                  an administrator adds a partition to the main partition's topic
+    CREATE, DELETE       an administrator creates or deletes the temporary topic
+    """
 
     KILL = "kill"
     STOP = "stop"
@@ -51,7 +75,16 @@ class Moment(StrEnum):
     """An event of a broker that concerns the scenario's main partition, as its history records it. A fault may wait for
     it.
 
-    PROPOSES is not in the history: a leader's new ISR, or a controller's new state, is about to be sent to ZooKeeper.
+    APPENDS        the leader appends records
+    COPIES         a follower appends records
+    ACKNOWLEDGES   the leader acknowledges records
+    PROPOSES       a leader's new ISR, or a controller's new state, is about to be sent to ZooKeeper; not in the history
+    CHANGES_ISR    a leader's ISR change has succeeded
+    LEADS          the broker becomes leader
+    FOLLOWS        the broker becomes follower
+    CUTS           the broker truncates its log
+    REGISTERS      the broker registers; of no partition
+    CONTROLS       the broker becomes controller; of no partition
     """
 
     APPENDS = "appends"

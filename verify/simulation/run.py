@@ -76,10 +76,13 @@ class Outcome:
     """The result of one scenario.
 
     wrong            the failures, one text each; empty if there are none
-    rows             the number of observations of each invariant
+    rows             the number of observations of each invariant; empty if the simulation failed before the verdict
+    digest           a checksum of the trace; two runs of one scenario have the same digest
+    simulated_s      the virtual time from the start of the brokers to the end
+    messages         the number of messages that arrived
+    turns            the number of turns of all event loops
     fault_counts     how often faults were drawn and had an effect
     failed_after_s   the time from the start of the workload to the first failure; None if it was found at the end
-    digest           a checksum of the trace; two runs of one scenario have the same digest
     """
 
     scenario: Scenario
@@ -114,7 +117,10 @@ class _Lines:
 
 
 class Run:
-    """One simulation, to be executed once."""
+    """One simulation, to be executed once. The caller ends its processes with `cluster.vanish` afterwards.
+
+    show   receives each line of the trace
+    """
 
     def __init__(self, scenario: Scenario, show: Callable[[str], object] | None = None) -> None:
         self.scenario = scenario
@@ -154,7 +160,11 @@ class Run:
         self._failed_after_s: float | None = None
 
     def execute(self) -> Outcome:
-        """Return the outcome. Defects of the cluster never raise an exception."""
+        """Simulate the scenario, heal all faults, check the invariants, and return the outcome.
+
+        A failure during the workload ends the simulation without healing. Defects of the cluster never raise an
+        exception.
+        """
         rows: tuple[tuple[str, int], ...] = ()
         try:
             self._begin()
@@ -241,13 +251,18 @@ class Run:
         self._count_what_is_left()
 
     def _ask_to_serve(self) -> None:
-        """Check that the cluster accepts writes, because identical logs do not prove that."""
+        """Check that the cluster accepts writes, because identical logs do not prove that. A refusal ends the
+        simulation.
+        """
         client = self.cluster.client()
         work = self.workload.ask_to_serve(client, _SERVES_WITHIN_S * 1000)
         # the client reports its own cause before this time limit
         self._within("not-serving", client, work, 2 * _SERVES_WITHIN_S)
 
     def _judge(self) -> Verdict:
+        """Read the final logs, check the rest of the invariants, note their violations in `wrong`, and return the
+        verdict.
+        """
         cluster = self.cluster
         reader = cluster.client()
 
@@ -277,10 +292,14 @@ class Run:
     # --- looking -----------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
+        """Note the violations that the checker has found since the last look, of the invariants that apply."""
         self.wrong += [str(each) for each in self.checker.new_findings() if each.invariant in self._judged]
 
     def _give_up_records(self) -> None:
-        """Switch to the invariants of an unclean election, after checking everything until now by the full set."""
+        """Switch to the invariants of an unclean election, after checking everything until now by the full set.
+
+        A second call has no effect.
+        """
         if self._judged == JUDGED:
             self._look()
             self._judged = LINEAGE
@@ -291,7 +310,11 @@ class Run:
         return self.workload.ended and self.admin_operations.idle
 
     def _out_of_sync(self) -> Iterator[str]:
-        """Yield the differences from a fully recovered cluster."""
+        """Yield the differences from a fully recovered cluster, in words.
+
+        Differences are brokers that do not serve, unfinished reassignments, and partitions without one leader or with
+        replicas out of sync. The temporary topic does not count.
+        """
         for broker in self.cluster.brokers.values():
             if not broker.serves:
                 yield f"{broker} is not running ({broker.failure!r})"
@@ -307,13 +330,16 @@ class Run:
                 yield f"{tp} has {list(leaders[0].isr)} of {list(leaders[0].replicas)} in sync"
 
     def _give_up_without_hope(self) -> None:
-        """Elect leaders for the partitions without a leader whose ISR members all know that they lost records."""
+        """Begin unclean elections for the partitions without a leader whose ISR members all know that they lost
+        records.
+        """
         if given_up := list(self._without_hope()):
             self.nemesis.fault_counts.draw([_GIVEN_UP])
             self.nemesis.fault_counts.bite([_GIVEN_UP])
             self.admin_operations.give_up(given_up)
 
     def _without_hope(self) -> Iterator[TopicPartition]:
+        """Yield the partitions without a leader whose ISR members all know that they lost records."""
         for tp in (tp for topic in self._topics_there() for tp in topic.topic_partitions()):
             try:
                 state = decode_state(self.cluster.zookeeper.node(state_path(tp)).data)
@@ -323,7 +349,7 @@ class Run:
                 yield tp
 
     def _not_alike(self) -> Iterator[str]:
-        """Yield the partitions whose replicas differ after the last write."""
+        """Yield, in words, the partitions whose replicas differ in log end or high watermark after the last write."""
         for tp in self._tps:
             replicas = self._replicas(tp)
             high_watermark = max((each.partition.high_watermark for each in replicas), default=0)
@@ -333,8 +359,9 @@ class Run:
                 yield f"followers of {tp} have an older high watermark"
 
     def _left_behind(self) -> Iterator[str]:
-        """Yield the replicas that brokers still have of deleted topics and of partitions that were reassigned to
-        others.
+        """Yield, in words, what brokers still have of deleted topics and of partitions that were reassigned to others.
+
+        Such remains are served replicas, logs, and metadata of topics.
         """
         topics = self._topics_there()
         for broker in self.cluster.brokers.values():
@@ -355,7 +382,7 @@ class Run:
             yield from (f"{broker} still has metadata of {topic}" for topic in sorted(known))
 
     def _topics_there(self) -> list[TopicAssignment]:
-        """Return the topics as ZooKeeper stores them."""
+        """Return the topics as ZooKeeper stores them, in order of their names, without configs."""
         zookeeper = self.cluster.zookeeper
         names = sorted(zookeeper.node(BROKER_TOPICS).children)
         return [decode_topic(name, zookeeper.node(topic_path(name)).data, {}) for name in names]
@@ -364,7 +391,7 @@ class Run:
         return [each for broker in self.cluster.brokers.values() if (each := broker.replica(tp)) is not None]
 
     def _until_at_rest(self) -> None:
-        """Wait until each broker holds no more resources than before the workload, up to a time limit."""
+        """Run until each broker holds no more resources than before the workload, for at most _LET_GO_S."""
         for _ in range(_LET_GO_S):
             self.cluster.run(1)
             if all(self._is_at_rest(broker) for broker in self.cluster.brokers.values()):
@@ -377,7 +404,10 @@ class Run:
         return left.fds <= before.fds and left.purgatory <= before.purgatory and left.tasks <= before.tasks
 
     def _count_what_is_left(self) -> None:
-        """Record each broker's resources from before the workload and after it, for the checker."""
+        """Record each serving broker's resources from before the workload and after it, for the checker.
+
+        Both are recorded in the broker's present process, because the checker compares within one process.
+        """
         for broker in self.cluster.brokers.values():
             before, left = self._at_rest.get(broker.broker_id), broker.resources("healed")
             if before is not None and left is not None:
@@ -385,10 +415,12 @@ class Run:
                 self._keep(broker.broker_id, left)
 
     def _until(self, what: str, condition: Callable[[], bool], within_s: float) -> None:
+        """Run until the condition holds. Raise _Ended after the time limit."""
         if not self.cluster.run_until(condition, within_s):
             raise _Ended(f"{what}: not done within {within_s:g} s")
 
     def _within(self, what: str, client: ClientProcess, work: Coroutine[Any, Any, T], within_s: float) -> T:
+        """Run the work of a client and return its result. Raise _Ended if the work fails or exceeds the time limit."""
         try:
             return self.cluster.within(client, work, within_s)
         except Exception as error:
@@ -400,6 +432,10 @@ class Run:
         return _Lines(self.checker, self.checker.begin(header), self.trace)
 
     def _keep(self, broker_id: int, event: BrokerEvent) -> None:
+        """Pass an event of a broker's history to the durability model, the nemesis, the checker and the trace.
+
+        Events of the temporary topic are dropped.
+        """
         tp: TopicPartition | None = getattr(event, "tp", None)
         if tp is not None and tp.topic == TEMPORARY_TOPIC:
             # topics of this name are created again and again, but a history identifies a topic by its name alone
@@ -415,8 +451,9 @@ class Run:
 
 
 def _has_gaps(log: FinalLog) -> bool:
+    """Return whether the log has fewer records than offsets, because compaction has removed some."""
     return len(log.offsets) < log.leo - log.log_start
 
 
 class _Ended(Exception):
-    """The simulation cannot continue."""
+    """The simulation cannot continue; the text is its failure."""

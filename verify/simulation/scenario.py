@@ -26,10 +26,14 @@ from verify.simulation.scenario_generator import (
 class Scenario:
     """The faults and clients of one simulation.
 
-    seed       the seed of everything that is not given here
-    promises   the guarantee of the topics: "plain", "durable" or "unclean"
-    found      the failure that a saved scenario once found
-    compacted  whether there is a compacted topic
+    seed        the seed of everything that is not given here
+    seconds     the virtual time of the workload, before all faults are healed
+    clients     the kind of each client (`scenario_generator`); empty: a client that was dropped, so that others keep
+                their numbers
+    faults      in order of time
+    promises    the guarantee of the topics: "plain", "durable" or "unclean"
+    found       the failure that a saved scenario once found
+    compacted   whether there is a compacted topic
     """
 
     seed: int
@@ -43,6 +47,7 @@ class Scenario:
 
     @classmethod
     def of_seed(cls, seed: int, seconds: float = 60, density: Density = USUAL) -> Scenario:
+        """Return the scenario that follows from these arguments, always the same one."""
         rng = Random(seed)
         brokers, clients, promises = draw_cast(rng, density)
         faults = draw_faults(rng, seconds, brokers, clients, promises, density)
@@ -62,7 +67,10 @@ class Scenario:
             raise ValueError(f"not a scenario: {error!r}") from None
 
     def to_json(self) -> str:
-        """Return the scenario as JSON with one fault per line, without default values."""
+        """Return the scenario as JSON with one fault per line.
+
+        Of a fault, fields that are empty or 0 are left out except its time; of the scenario, `compacted` if False.
+        """
         lines = ",\n".join(f"  {json.dumps(_told(fault))}" for fault in self.faults)
         fields = [
             f'"{name}": [\n{lines}\n ]' if name == "faults" else f'"{name}": {json.dumps(value)}'
@@ -72,8 +80,9 @@ class Scenario:
         return "{\n " + ",\n ".join(fields) + "\n}\n"
 
     def without(self, *, faults: Sequence[int] = (), clients: Sequence[int] = ()) -> Scenario:
-        """Return the scenario without these faults and clients, given by index. A client's index remains, with an empty
-        kind.
+        """Return the scenario without these faults and clients, given by index.
+
+        A dropped client leaves an empty kind in its place, except at the end.
         """
         left = ["" if place in clients else kind for place, kind in enumerate(self.clients)]
         while left and not left[-1]:

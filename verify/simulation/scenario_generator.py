@@ -144,13 +144,13 @@ PLAIN, DURABLE, UNCLEAN = "plain", "durable", "unclean"
 class Density:
     """How many faults a scenario has, and how many of them act together.
 
-    calm_s        the seconds between two faults: one of these
-    upon          the share of faults that wait for an event
-    plot          the share of faults that are replaced by a whole sequence
-    forgetful     the share of scenarios in which a topic is deleted
-    compacted     the share of scenarios with a compacted topic
-    administered  the share of scenarios in which an administrator changes topics
-    promises      the guarantees of topics, each with the same probability
+    calm_s         the mean seconds between two faults: each scenario chooses one of these
+    upon           the share of faults that wait for an event, among those that may
+    plot           the share of faults that are replaced by a whole sequence
+    forgetful      the share of scenarios in which a topic is deleted
+    compacted      the share of scenarios with a compacted topic
+    administered   the share of scenarios in which an administrator changes topics
+    promises       the guarantees of topics, each with the same probability
     """
 
     calm_s: range
@@ -175,19 +175,26 @@ def draw_cast(rng: Random, density: Density) -> tuple[int, tuple[str, ...], str]
 
 
 def draw_trimmers(rng: Random) -> tuple[str, ...]:
-    """Return the clients that delete records. The call comes after all others, so that scenarios without one stay the
-    same.
+    """Return the clients that delete records: one trimmer in a fifth of the scenarios, otherwise none.
+
+    The caller makes this draw after all older ones, so that the other parts of a seed's scenario stay the same.
     """
     return ("trimmer",) if rng.random() < _TRIMMED else ()
 
 
 def draw_compaction(rng: Random, density: Density) -> bool:
-    """Return whether there is a compacted topic. The call comes after all others for the same reason."""
+    """Return whether there is a compacted topic.
+
+    The caller makes this draw after all older ones, so that the other parts of a seed's scenario stay the same.
+    """
     return rng.random() < density.compacted
 
 
 def draw_changes(rng: Random, seconds: float, density: Density) -> tuple[Fault, ...]:
-    """Return the administrator's changes of topics. The call comes after all others for the same reason."""
+    """Return the administrator's changes of topics, in no order; none in some scenarios.
+
+    The caller makes this draw after all older ones, so that the other parts of a seed's scenario stay the same.
+    """
     if rng.random() >= density.administered:
         return ()
     kinds = rng.choices(
@@ -198,14 +205,17 @@ def draw_changes(rng: Random, seconds: float, density: Density) -> tuple[Fault, 
 
 
 def draw_bursts(rng: Random) -> tuple[str, ...]:
-    """Return the clients that send a burst of records. The call comes after all others for the same reason."""
+    """Return the clients that send bursts of records: one in a tenth of the scenarios, otherwise none.
+
+    The caller makes this draw after all older ones, so that the other parts of a seed's scenario stay the same.
+    """
     return ("burst",) if rng.random() < _BURSTS else ()
 
 
 def draw_faults(
     rng: Random, seconds: float, brokers: int, clients: tuple[str, ...], promises: str, density: Density
 ) -> tuple[Fault, ...]:
-    """Return the faults in order of time."""
+    """Return the faults and the sequences of faults of a scenario, in order of time."""
     calm = rng.choice(density.calm_s)
     faults: list[Fault] = []
     if promises != PLAIN:
@@ -227,11 +237,12 @@ def draw_faults(
 
 
 def _early_ms(rng: Random, seconds: float) -> int:
-    """Return a time in the first half of the scenario."""
+    """Return a random time in the first half of the scenario, but not before the first fault."""
     return rng.randint(_FIRST_FAULT_MS, max(_FIRST_FAULT_MS, round(seconds * 500)))
 
 
 def _fault(at_ms: int, brokers: int, clients: int, rng: Random, density: Density) -> Fault:
+    """Return a random fault at this time. Its victims may be missing from the cluster when it is injected."""
     (kind,) = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
     for_ms = rng.randint(*rng.choice(_LENGTHS)) if kind in _MENDED else 0
     amount = rng.choice(_AMOUNTS[kind]) if kind in _AMOUNTS else 0
@@ -259,8 +270,10 @@ def _fault(at_ms: int, brokers: int, clients: int, rng: Random, density: Density
 
 
 def _succession(at_ms: int, rng: Random) -> list[Fault]:
-    """Elect two leaders in a row: a follower misses records that the ISR acknowledges, and then the leader is killed
-    before the others know the high watermark. The next leader is isolated while it adds the follower to the ISR.
+    """Return faults that elect two leaders in a row.
+
+    A follower misses records that the ISR acknowledges, and then the leader is killed before the others know the high
+    watermark. The next leader is isolated while it adds the follower to the ISR.
     """
     gone_ms = rng.randint(2_500, 4_500)
     return [
@@ -274,7 +287,7 @@ def _succession(at_ms: int, rng: Random) -> list[Fault]:
 
 
 def _slow_promise(at_ms: int, rng: Random) -> list[Fault]:
-    """Delay ZooKeeper's answer about a follower that rejoins the ISR while new records arrive."""
+    """Return faults that delay ZooKeeper's answer about a follower that rejoins the ISR while new records arrive."""
     return [
         Fault(at_ms, FaultKind.KILL, (FOLLOWER,), rng.randint(500, 2_500)),
         Fault(at_ms + 600, FaultKind.ZOOKEEPER_SLOW, (LEADER,), 12_000, rng.choice((500, 1_000, 2_000))),
@@ -282,9 +295,7 @@ def _slow_promise(at_ms: int, rng: Random) -> list[Fault]:
 
 
 def _two_writers(at_ms: int, rng: Random) -> list[Fault]:
-    """Delay a leader's ISR update on its way to ZooKeeper while the controller gives the partition to another
-    leader.
-    """
+    """Return faults that delay a leader's ISR update on its way to ZooKeeper while another broker gets to lead."""
     return [
         *_slow_promise(at_ms, rng),
         Fault(at_ms + 700, rng.choice((FaultKind.ELECT, FaultKind.REASSIGN)), (), 0, 3, Moment.PROPOSES, 200_000),
@@ -294,14 +305,17 @@ def _two_writers(at_ms: int, rng: Random) -> list[Fault]:
 
 
 def _zombie(at_ms: int, rng: Random) -> list[Fault]:
-    """Pause a leader between an append and its acknowledgement for longer than its session timeout."""
+    """Return a fault that pauses a leader between an append and its acknowledgement.
+
+    The pause lasts about as long as the leader's session timeout, or longer.
+    """
     moment = rng.choice((Moment.APPENDS, Moment.COPIES, Moment.ACKNOWLEDGES))
     victims = LEADER if moment is Moment.COPIES else IT
     return [Fault(at_ms, FaultKind.HOLD, (victims,), rng.randint(5_500, 12_000), 0, moment, rng.randint(0, 3_000))]
 
 
 def _ended_in_office(at_ms: int, rng: Random) -> list[Fault]:
-    """Expire sessions again and again, each as soon as its broker has got a role."""
+    """Return faults that expire sessions again and again, each as soon as its broker has got a role."""
     moments = (Moment.LEADS, Moment.FOLLOWS, Moment.REGISTERS, Moment.PROPOSES, Moment.CONTROLS)
     return [
         Fault(at_ms + 300 * number, FaultKind.EXPIRE, (IT,), 0, 0, rng.choice(moments), rng.choice((0, 1_000, 10_000)))
@@ -310,14 +324,14 @@ def _ended_in_office(at_ms: int, rng: Random) -> list[Fault]:
 
 
 def _all_dark(at_ms: int, rng: Random) -> list[Fault]:
-    """Cut the power of all in-sync replicas, at once or nearly."""
+    """Return faults that cut the power of all in-sync replicas, at once or nearly."""
     dark = [Fault(at_ms, FaultKind.POWER, (IN_SYNC,), rng.randint(500, 6_000), 0, Moment.ACKNOWLEDGES)]
     more = rng.choice(((), (Fault(at_ms + 200, FaultKind.POWER, ("1", "2", "3"), 3_000),)))
     return [*dark, *more]
 
 
 def _last_resort(at_ms: int, rng: Random) -> list[Fault]:
-    """Isolate a follower until it has left the ISR, and kill all others when it is back."""
+    """Return faults that isolate a follower until it has left the ISR, and kill all others when it is back."""
     away_ms = rng.randint(9_500, 12_000)
     return [
         Fault(at_ms, FaultKind.ISOLATE, (FOLLOWER,), away_ms),
@@ -326,8 +340,9 @@ def _last_resort(at_ms: int, rng: Random) -> list[Fault]:
 
 
 def _unread_offsets(at_ms: int, rng: Random) -> list[Fault]:
-    """Replace a coordinator while its successor cannot commit what it loads, because the third ISR member does not
-    answer.
+    """Return faults that replace a coordinator while its successor cannot commit what it loads.
+
+    The reason is that the third ISR member does not answer.
     """
     return [
         Fault(at_ms, FaultKind.HOLD, (COORDINATORS_FOLLOWER,), rng.randint(2_000, 5_000)),
@@ -336,8 +351,10 @@ def _unread_offsets(at_ms: int, rng: Random) -> list[Fault]:
 
 
 def _deleted_meanwhile(at_ms: int, rng: Random) -> list[Fault]:
-    """Delete a topic while one of its replicas has no session, and perhaps create it again on fewer brokers. The
-    controller that deleted the topic may be dead when the absent broker returns.
+    """Return faults that delete a topic while one of its replicas has no session.
+
+    Some of them also create the topic again on fewer brokers. The controller that deleted the topic may be dead when
+    the absent broker returns.
     """
     asleep_ms = rng.randint(8_500, 13_000)
     faults = [

@@ -18,7 +18,10 @@ from verify.simulation.timeline import Process
 
 
 def simulate(scenario: Scenario, show: Callable[[str], object] | None = None) -> Outcome:
-    """Simulate one scenario in this process."""
+    """Simulate one scenario in this process and free its resources; `show` receives each line of the trace.
+
+    An ERROR log record with a traceback counts as a failure. Ctrl-C takes effect when the scenario has ended.
+    """
     with _uninterrupted():
         return _simulate(scenario, show)
 
@@ -52,7 +55,11 @@ def _simulate(scenario: Scenario, show: Callable[[str], object] | None) -> Outco
 
 
 def simulate_all(scenarios: Iterable[Scenario], jobs: int) -> Iterator[Outcome]:
-    """Yield the outcomes in order of completion."""
+    """Yield the outcomes of the scenarios in order of completion, with up to `jobs` processes.
+
+    With one job the scenarios are simulated in this process, in order. When the iteration is abandoned, scenarios that
+    have not begun are dropped.
+    """
     pending = list(scenarios)
     if jobs <= 1:
         yield from map(simulate, pending)
@@ -69,7 +76,8 @@ def simulate_all(scenarios: Iterable[Scenario], jobs: int) -> Iterator[Outcome]:
 def _uninterrupted() -> Iterator[None]:
     """Defer Ctrl-C to the end of a scenario, because a simulated process would treat it as its own failure.
 
-    A second Ctrl-C takes effect at once.
+    KeyboardInterrupt is raised after the scenario. A second Ctrl-C takes effect at once. Outside of the main thread
+    nothing is changed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -92,7 +100,9 @@ def _uninterrupted() -> Iterator[None]:
 
 
 class _Tracebacks(logging.Handler):
-    """A log handler that treats each log record with a traceback as a failure of the logging process."""
+    """A log handler that treats each ERROR record with a traceback as a failure of the logging process, if that is
+    alive.
+    """
 
     def __init__(self, report: Callable[..., object]) -> None:
         super().__init__(logging.ERROR)

@@ -21,8 +21,10 @@ _AFTERMATH_S = 5
 
 
 def shrink(failed: Outcome, simulate: Callable[[Scenario], Outcome], on_step: Callable[[Outcome], object]) -> Outcome:
-    """Return the outcome of the shortest scenario found. At least one kind of failure is the same as in the first
-    outcome.
+    """Return the outcome of the shortest scenario found, with its first failures in `Scenario.found`.
+
+    At least one kind of failure is the same as in the first outcome. `on_step` is called with the outcome of each
+    shorter scenario that fails.
     """
     shrinking = _Shrinking(failed, simulate, on_step)
     while shrinking.round():
@@ -44,7 +46,7 @@ class _Shrinking:
         self._tries = 0
 
     def round(self) -> bool:
-        """Try to drop or simplify every part once. Return whether any attempt succeeded."""
+        """Try to drop or simplify every part once. Return whether any attempt succeeded and tries are left."""
         before = self.best.scenario
         self._fails(replace(before, seconds=self._enough()))
         size = max(1, len(self.best.scenario.faults) // 2)
@@ -69,6 +71,10 @@ class _Shrinking:
         return self.best.scenario != before and self._tries < _MOST_TRIES
 
     def _fails(self, scenario: Scenario) -> bool:
+        """Return whether the scenario, with its seed or one of the next, has a failure of the first outcome's kinds.
+
+        If so, its outcome becomes `best`. False for the scenario of `best` itself, and when no tries are left.
+        """
         if scenario == self.best.scenario:
             return False
         seeds = _SEEDS if len(scenario.faults) <= _FEW else 1
@@ -84,7 +90,11 @@ class _Shrinking:
         return False
 
     def _enough(self) -> float:
-        """Return the duration after which nothing can have contributed to the failure."""
+        """Return the duration (s) after which nothing can have contributed to the failure, at most the present one.
+
+        The duration ends with the failure. If the failure was found only at the end, the last fault's healing and
+        _AFTERMATH_S count.
+        """
         scenario, seconds = self.best.scenario, self.best.failed_after_s
         if seconds is None:
             seconds = _AFTERMATH_S + max(((fault.at_ms + fault.for_ms) / 1000 for fault in scenario.faults), default=0)
@@ -92,6 +102,7 @@ class _Shrinking:
 
 
 def _simpler(fault: Fault) -> Iterator[Fault]:
+    """Yield the fault without its delay, without one of its victims, and for a quarter of its time, where possible."""
     if fault.after_us:
         yield replace(fault, after_us=0)
     if len(fault.whom) > 1 and not fault.whom[0].startswith("client-"):

@@ -22,8 +22,11 @@ _MANY = 1_000
 class Summary:
     """The totals of a run of `seeds` scenarios.
 
+    done           the number of completed scenarios
+    simulated_s    the virtual time of all of them
     failed         the outcomes with a failure
     observations   the number of observations of each invariant in all completed scenarios
+    begun          when the run began, by the monotonic clock (s)
     """
 
     seeds: int
@@ -53,11 +56,16 @@ class Summary:
 
     @property
     def never_bitten(self) -> list[str]:
+        """Return the names of faults that were drawn and never had an effect."""
         return [name for name, _, bitten in self.fault_counts.rows() if not bitten]
 
     @property
     def status(self) -> int:
-        """Return the exit status of the command."""
+        """Return the exit status: 1 for a failure, else 3 for something unproved, else 0.
+
+        Unproved are an invariant without an observation and, after at least _MANY scenarios, a fault that never had an
+        effect.
+        """
         unproved = self.without_data or (self.done >= _MANY and self.never_bitten)
         return 1 if self.failed else 3 if unproved else 0
 

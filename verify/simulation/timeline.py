@@ -57,7 +57,8 @@ class Timeline:
     """The queue of events and the clock. `now_ns` begins at 0.
 
     until_ns   the end of the current `run`
-    events     the future events, the next one first
+    turns      the number of turns of all processes
+    events     a heap of the future events: (time in ns, number, process, timer or None for a turn)
     """
 
     def __init__(self) -> None:
@@ -93,7 +94,7 @@ class Timeline:
         heappush(self.events, (when_ns, next(self._numbers), process, timer))
 
     def run(self, until_ns: int) -> None:
-        """Run all events until that time."""
+        """Run all events until that time, inclusive. The clock then shows that time."""
         events = self.events
         self.until_ns = until_ns
         try:
@@ -107,7 +108,10 @@ class Timeline:
         self.now_ns = max(self.now_ns, until_ns)
 
     def run_while(self, waiting: Callable[[], bool], until_ns: int) -> bool:
-        """Run until `waiting` returns False or the time is reached. Return whether it returned False."""
+        """Run until `waiting` returns False or the time is reached. Return whether it returned False.
+
+        `waiting` is called before the events of each time. The clock stays at the last event.
+        """
         events = self.events
         while waiting():
             if not events or events[0][0] > until_ns:
@@ -119,7 +123,8 @@ class Timeline:
 class Process(asyncio.BaseEventLoop):
     """The event loop of one process.
 
-    on_failure   called with each uncaught exception
+    alive        False once the process was killed
+    on_failure   called with a text for each uncaught exception of a live process
     rng          chooses how long threads take
     """
 
@@ -142,14 +147,16 @@ class Process(asyncio.BaseEventLoop):
     # --- from outside ------------------------------------------------------------------------------------------
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start the process with this main function."""
+        """Start the process with this main function, in the next turn. The end of `work` does not end the process."""
         self._main = work
         self.call_soon(lambda: self.create_task(work))
 
     def hold(self) -> None:
+        """Stop executing the process, like SIGSTOP. Its events are kept until `resume`."""
         self._held = True
 
     def resume(self) -> None:
+        """Execute the process again, like SIGCONT; events that came meanwhile are handled at once."""
         self._held = False
         self._schedule()
 
@@ -158,7 +165,9 @@ class Process(asyncio.BaseEventLoop):
         return self._held
 
     def kill(self) -> None:
-        """Stop the process. The process keeps its tasks until `release`, so that they cannot clean up."""
+        """Stop the process for good, like SIGKILL. The process keeps its tasks until `release`, so that they cannot
+        clean up.
+        """
         if self.alive:
             self.alive = False
             self._tasks = list(asyncio.all_tasks(self))
@@ -178,7 +187,7 @@ class Process(asyncio.BaseEventLoop):
         self._spent_ns += ns
 
     def deliver(self, when_ns: int, callback: Callable[..., object], *args: Any) -> None:
-        """Call `callback` in this process at that time, on behalf of another process."""
+        """Call `callback` in this process at that time, on behalf of another process, if this process is alive then."""
         self._timeline.at(when_ns, self, Timer(0.0, callback, args))
 
     def due(self, timer: Timer | None) -> None:
@@ -288,7 +297,7 @@ class Process(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """Run `func` as on a thread: somewhat later, and without interruption."""
+        """Run `func` as on a thread: later by some virtual time, without interruption, and without a running loop."""
         future: asyncio.Future[T] = self.create_future()
         begin_ns = self._timeline.now_ns + self._thread_ns()
         self.deliver(begin_ns, self._on_thread, future, func, args)

@@ -13,7 +13,12 @@ from verify.simulation.timeline import NS_PER_MS, Timeline
 
 
 class Trace:
-    """The trace. `digest` is a checksum of all events and their times so far. `show` receives a line for each event."""
+    """The trace of one simulation, and its timeline.
+
+    digest     a checksum of the names and times of all events so far
+    failures   the lines of the events named "failure"
+    show       receives a line for each event
+    """
 
     def __init__(self, show: Callable[[str], object] | None = None) -> None:
         self.timeline = Timeline()
@@ -22,6 +27,7 @@ class Trace:
         self._show = show
 
     def add(self, name: str, *about: Any) -> None:
+        """Add an event with its details. The name counts for the digest, the details only for the line."""
         now_ns = self.timeline.now_ns
         self.digest = zlib.crc32(b"%d %s" % (now_ns, name.encode()), self.digest)
         if self._show is None and name != "failure":
@@ -33,7 +39,7 @@ class Trace:
             self._show(line)
 
     def event(self, source: str, event: Event) -> None:
-        """Add one line of a history."""
+        """Add an event of the history of `source`, named by its class."""
         kind: Any = type(event)
         if self._show is None:
             self.add(kind.__name__)

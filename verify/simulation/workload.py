@@ -63,7 +63,10 @@ def _number(place: int, life: int) -> int:
 
 
 def _clients(kind: str, context: ClientContext, name: str, number: int, life: int) -> list[RunningClient]:
-    """Return the clients of one kind (`verify.simulation.scenario_generator`). `number` is the producer's own."""
+    """Return the clients of one kind (`verify.simulation.scenario_generator`). `number` is the producer's own.
+
+    `life` is the number of restarts of their process. ValueError for an unknown kind.
+    """
     match kind:
         case "producer":
             return [ProducingClient(context, name, number, _RATE, tick_s=_TICK_S)]
@@ -108,7 +111,8 @@ def _clients(kind: str, context: ClientContext, name: str, number: int, life: in
 class Workload:
     """The clients of a scenario.
 
-    configs   the configs of all topics
+    topics    the topics that all clients use
+    configs   the configs of all topics, which override their own
     """
 
     def __init__(
@@ -127,6 +131,7 @@ class Workload:
         self._ending = False
 
     async def create_topics(self, client: ClientProcess) -> None:
+        """Create the topics, with three replicas each. Repeat each request until the topic exists."""
         environment = ClientEnvironment(clock=client.clock, opener=client.open, rng=client.rng)
         async with environment.create(Admin, self._cluster.bootstrap, client_id="workload") as admin:
             for topic in self._topics:
@@ -143,6 +148,12 @@ class Workload:
                     break
 
     def start(self, client: ClientProcess, place: int, kind: str) -> None:
+        """Run clients of this kind in the process, now and after each restart. `place` is the client's index in the
+        scenario.
+
+        Clients that raise an error count as a failure of the simulation.
+        """
+
         async def work(client: ClientProcess) -> None:
             if self._ending:
                 return
@@ -160,8 +171,9 @@ class Workload:
         client.start(work)
 
     async def ask_to_serve(self, client: ClientProcess, timeout_ms: int) -> None:
-        """Check that the cluster serves a client that is not part of the scenario. Raise the error of a failed
-        request.
+        """Write a record to each partition and commit offsets, as a client that is not part of the scenario.
+
+        Raise the error of a failed request.
         """
         await ask_to_serve(self._client_context(client, timeout_ms), _number(_NOBODYS_PLACE, 0))
 
@@ -180,7 +192,7 @@ class Workload:
         )
 
     def end(self) -> None:
-        """Ask all clients to finish. No client starts after that."""
+        """Ask all running clients to finish. No client starts after that."""
         self._ending = True
         for client, context in self._context.items():
             if client.process.alive:
@@ -188,4 +200,5 @@ class Workload:
 
     @property
     def ended(self) -> bool:
+        """Return whether no client is running. A client whose process was killed does not count."""
         return not any(client.process.alive and life == client.lives for client, life in self._running.items())

@@ -33,7 +33,11 @@ _CHANGES = (
 
 
 class AdminOperation:
-    """An operation that is running or done. `bit` is True once it has had an effect."""
+    """An operation that is running or done.
+
+    bit    True once it has had an effect
+    done   True once it has ended, with or without an effect
+    """
 
     def __init__(self) -> None:
         self.bit = False
@@ -41,7 +45,10 @@ class AdminOperation:
 
 
 class AdminOperations:
-    """The administrator: a process of its own that no fault hits."""
+    """The administrator: a process of its own that no fault hits.
+
+    Each method starts an operation and returns at once. An operation that ends with a TidelogError has no effect.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -49,49 +56,55 @@ class AdminOperations:
 
     @property
     def idle(self) -> bool:
-        """Return whether every operation has ended."""
+        """Return whether every operation has ended; True before the first."""
         return all(operation.done for operation in self._operations)
 
     def elect(self) -> AdminOperation:
-        """Elect the preferred leader of each partition."""
+        """Start to elect the preferred leader of each partition. One new leader is an effect."""
         return self._submit(self._elect)
 
     def give_up(self, tps: list[TopicPartition]) -> AdminOperation:
-        """Elect leaders by unclean election. Each partition's replica with the highest log end offset leads, and
-        records may be lost.
+        """Start unclean elections for these partitions. Records may be lost.
+
+        The replica whose log reaches farthest leads each partition that has no leader.
         """
         return self._submit(partial(self._give_up, tps))
 
     def reassign(self, tp: TopicPartition, count: int) -> AdminOperation:
-        """Reassign the partition to `count` random brokers."""
+        """Start to reassign the partition to `count` random brokers. No effect if they are fewer than two, or the
+        present replicas.
+        """
         return self._submit(partial(self._reassign, tp, count))
 
     def move(self, count: int) -> AdminOperation:
-        """Reassign a random partition that clients use to `count` random brokers."""
+        """Start to reassign a random partition that clients use, as `reassign` does."""
         return self._submit(partial(self._move, count))
 
     def move_offsets(self, count: int) -> AdminOperation:
-        """Moves a partition of `__consumer_offsets` to at least three replicas, because brokers refuse fewer."""
+        """Start to reassign a random partition of `__consumer_offsets` to `count` random brokers, but at least three.
+
+        Brokers refuse fewer.
+        """
         return self._submit(lambda: self._reassign(self._client.rng.choice(OFFSETS_TPS), max(3, count)))
 
     def alter(self) -> AdminOperation:
-        """Change a config of a random topic that clients use."""
+        """Start to change a random config of a random topic that clients use."""
         return self._submit(self._alter)
 
     def add(self, topic: str) -> AdminOperation:
-        """Add a partition to the topic."""
+        """Start to add a partition to the topic."""
         return self._submit(partial(self._add, topic))
 
     def create(self, replicas: int) -> AdminOperation:
-        """Create the temporary topic."""
+        """Start to create the temporary topic, with two partitions of that many replicas."""
         return self._submit(partial(self._create, replicas))
 
     def delete(self) -> AdminOperation:
-        """Delete the temporary topic."""
+        """Start to delete the temporary topic."""
         return self._submit(self._delete)
 
     def read(self, tp: TopicPartition, begin: int, end: int) -> AdminOperation:
-        """Read the records from `begin` to `end`. The operation has an effect if they cannot all be read."""
+        """Start to read the records from offset `begin` to before `end`. An effect is that some cannot be read."""
         return self._submit(partial(self._read, tp, begin, end))
 
     @cached_property

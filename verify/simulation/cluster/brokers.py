@@ -48,11 +48,11 @@ class MachineClock:
         self._loop_budget = 1.0
 
     def jump(self, by_ms: int) -> None:
-        """Set the wall clock forward or back."""
+        """Set the wall clock forward, or back if `by_ms` is negative."""
         self._shown_ms += by_ms
 
     def run_at(self, loop_budget: float) -> None:
-        """Change the rate of the wall clock: slow, fast or backwards."""
+        """Change the rate of the wall clock: 1.0 is right, a greater number fast, a negative one backwards."""
         now_ns = self._timeline.now_ns
         self._shown_ms += (now_ns - self._since_ns) / NS_PER_MS * self._loop_budget
         self._since_ns, self._loop_budget = now_ns, loop_budget
@@ -75,7 +75,7 @@ class _Idle:
 
 
 class MachineEventRecorder(EventRecorder):
-    """A recorder that stamps events with the time shared by all machines."""
+    """A recorder that stamps events with the time shared by all machines, instead of the machine's own clock."""
 
     def __init__(self, keep: Callable[[BrokerEvent], object], now_ns: Callable[[], int], zero_ms: int) -> None:
         super().__init__(keep, now_ns)
@@ -90,7 +90,9 @@ class MachineEventRecorder(EventRecorder):
 class SimulatedBroker:
     """One broker on a machine of its own.
 
-    on_event       called with each change of the broker's process
+    lives          the number of starts of a process
+    failure        the error that ended the last process, or None
+    on_event       called with the name of each change of the broker's process, the broker's id and details
     before_start   functions to call before each start of a process
     on_write       called with the broker's id and each write to a znode, before the write leaves the broker
     """
@@ -145,6 +147,7 @@ class SimulatedBroker:
 
     @property
     def runs(self) -> bool:
+        """Return whether the broker's process is alive, even if it is held."""
         return self.process is not None and self.process.alive
 
     def replica(self, tp: TopicPartition) -> Replica | None:
@@ -152,7 +155,9 @@ class SimulatedBroker:
         return self.broker.replicas.get(tp) if self.serves and self.broker is not None else None
 
     def lacks(self, tp: TopicPartition) -> bool:
-        """Return whether the broker is serving and knows that its log lost committed records."""
+        """Return whether the broker is serving and either has no log of the partition or knows that the log lost
+        committed records.
+        """
         if not self.serves or self.broker is None:
             return False
         replicas = self.broker.replicas
@@ -165,7 +170,10 @@ class SimulatedBroker:
         return self.runs and self._started
 
     def append(self, tp: TopicPartition, batch: bytes, on_done: Callable[[bool], object]) -> None:
-        """Append a batch to a log that the broker leads, and report to `on_done` whether the log accepted it."""
+        """Append a batch to a log that the broker leads, and report to `on_done` whether the log accepted it.
+
+        `on_done` is not called if the broker is not serving.
+        """
 
         def work() -> None:
             if self.broker is not None:
@@ -196,7 +204,7 @@ class SimulatedBroker:
     # --- start, end and faults ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start a new process on the files that the disk kept."""
+        """Start a new process on the files that the disk kept; no effect if one runs or the machine has no power."""
         if self.runs or not self.machine.up:
             return
         for call in list(self.before_start.values()):
@@ -213,12 +221,12 @@ class SimulatedBroker:
         self._network.changed()
 
     def end(self) -> None:
-        """Send SIGTERM."""
+        """Send SIGTERM: the process shuts down in an orderly way. No effect if none runs."""
         if self.runs and self.broker is not None:
             self._running.call_soon(self.broker.end)
 
     def kill(self) -> None:
-        """Send SIGKILL."""
+        """Send SIGKILL. No effect if no process runs."""
         if self.runs:
             self._gone()
 
@@ -233,22 +241,24 @@ class SimulatedBroker:
         self.disk.crash(fate)
 
     def power_up(self) -> None:
+        """Give the machine power again, without starting a process."""
         self.machine.up = True
         self._network.changed()
 
     def hold(self) -> None:
-        """Send SIGSTOP."""
+        """Send SIGSTOP. Peers get no heartbeats either. No effect if no process runs."""
         if self.runs:
             self._running.hold()
             self._look()
 
     def resume(self) -> None:
-        """Send SIGCONT."""
+        """Send SIGCONT. No effect if no process runs."""
         if self.runs:
             self._running.resume()
             self._look()
 
     def cut_from_zookeeper(self, cut: bool) -> None:
+        """Cut the broker from ZooKeeper, or end the cut; a held process stays cut."""
         self._zookeeper_cut = cut
         self._look()
 
@@ -271,18 +281,21 @@ class SimulatedBroker:
         return hears and self._store is not None and bool(self._store.session_id)
 
     def expire_session(self) -> None:
+        """Let ZooKeeper expire the broker's session now, if the broker has one."""
         if self._store is not None and self._store.session_id:
             self._expired_session = self._store.session_id
             self._in_zookeeper(partial(self._zookeeper.expire, self._expired_session))
 
     @property
     def is_losing_session(self) -> bool:
-        """Return whether the broker's session was expired early and the broker has not learned it yet. No other fault
-        may prevent that it learns of it.
+        """Return whether the broker's session was expired early and the broker has not learned it yet.
+
+        No other fault may prevent that the broker learns of it.
         """
         return self._store is not None and 0 != self._store.session_id == self._expired_session
 
     def break_zookeeper_connection(self) -> None:
+        """Break the broker's connection to ZooKeeper once; its session stays."""
         self._in_zookeeper(self._zookeeper_network.drop)
 
     def _look(self) -> None:

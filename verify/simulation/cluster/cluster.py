@@ -52,7 +52,10 @@ def address_of(broker_id: int) -> str:
 
 
 class ClientProcess:
-    """The process of a client, on a machine of its own without a disk."""
+    """The process of a client, on a machine of its own without a disk.
+
+    lives   the number of restarts
+    """
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self.machine: Machine = cluster.network.machine(f"127.0.1.{number}")
@@ -72,16 +75,18 @@ class ClientProcess:
         self._network.changed()
 
     def start(self, work: Callable[[ClientProcess], Coroutine[Any, Any, None]]) -> None:
-        """Run `work` now and after each restart."""
+        """Run `work` now and after each restart. The work gets this client."""
         self._work = work
         self.process.start(work(self))
 
     def kill(self) -> None:
+        """Kill the process and close its connections; no effect on a process that is not alive."""
         if self.process.alive:
             self.process.kill()
             self._network.hang_up(self.machine)
 
     def restart(self) -> None:
+        """Begin a new process after a kill, with the work of `start` if any; no effect while the process is alive."""
         if not self.process.alive:
             self.lives += 1
             self._begin()
@@ -89,7 +94,7 @@ class ClientProcess:
                 self.start(self._work)
 
     async def open(self, endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Connection:
-        """`tidelog.client.cluster_client.Opener`."""
+        """Open a connection from this client's machine (`tidelog.client.cluster_client.Opener`)."""
         return await Connection.open(
             endpoint,
             client_id=client_id,
@@ -101,12 +106,13 @@ class ClientProcess:
 
 
 class Cluster:
-    """The brokers on machines of their own, and all other processes.
+    """The brokers on machines of their own, and all other processes. No broker is started yet.
 
-    configs   the default configs of topics
-    keep      called with each event of a broker's history and the broker's id
-    on_write  called with a broker's id and each write to a znode, before the write leaves the broker
-    first     the main partition, whose leader is the victim "leader"
+    settings   settings of all brokers besides the usual ones
+    configs    the default configs of topics
+    keep       called with a broker's id and each event of the broker's history
+    on_write   called with a broker's id and each write to a znode, before the write leaves the broker
+    first      the main partition, whose leader is the victim "leader"
     """
 
     def __init__(
@@ -162,7 +168,7 @@ class Cluster:
         return ",".join(f"{address_of(broker_id)}:{CLIENT_PORT}" for broker_id in self.brokers)
 
     def client(self) -> ClientProcess:
-        """Add a client process."""
+        """Add a client process on a machine of its own, and return it."""
         self.clients.append(client := ClientProcess(self, len(self.clients) + 1))
         return client
 
@@ -171,6 +177,7 @@ class Cluster:
         self._fate.deliver(self.timeline.now_ns + round(after_ms * NS_PER_MS), call)
 
     def in_zookeeper(self, call: Callable[[], object]) -> None:
+        """Call `call` in the process of ZooKeeper, in its next turn."""
         self._there.call_soon(call)
 
     def vanish(self) -> None:
@@ -178,13 +185,18 @@ class Cluster:
         self.timeline.end()
 
     def run(self, seconds: float) -> None:
+        """Run the cluster for that virtual time."""
         self.timeline.run(self.timeline.now_ns + round(seconds * NS_PER_S))
 
     def run_until(self, condition: Callable[[], bool], within_s: float = 60) -> bool:
+        """Run the cluster until the condition holds, or for that virtual time. Return whether the condition holds."""
         return self.timeline.run_while(lambda: not condition(), self.timeline.now_ns + round(within_s * NS_PER_S))
 
     def within(self, client: ClientProcess, work: Coroutine[Any, Any, T], within_s: float = 60) -> T:
-        """Run the work of a client and return its result. Raise TimeoutError after the time limit."""
+        """Run the cluster until the client's work has ended, and return its result or raise its error.
+
+        TimeoutError after the time limit; the work then goes on.
+        """
         task: list[asyncio.Task[T]] = []
         client.process.call_soon(lambda: task.append(client.process.create_task(work)))
         if not self.run_until(lambda: bool(task) and task[0].done(), within_s):

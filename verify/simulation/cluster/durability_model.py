@@ -27,7 +27,7 @@ class DurabilityModel:
     """The model. It follows every ISR, write by write, and the high watermarks.
 
     waits_for_disk        whether acknowledgements wait until records are flushed
-    on_unclean_election   called for each unclean election when ZooKeeper has it, before any broker
+    on_unclean_election   called when ZooKeeper has the state of an unclean election, before any broker
     """
 
     def __init__(
@@ -48,19 +48,19 @@ class DurabilityModel:
         cluster.zookeeper.subscribe(self._changed)
 
     def take(self, event: BrokerEvent) -> None:
-        """Take an event of a broker's history."""
+        """Take an event of a broker's history. Only high watermarks count."""
         if isinstance(event, HighWatermark):
             self._committed[event.tp] = max(event.value, self.committed(event.tp))
 
     def committed(self, tp: TopicPartition) -> int:
-        """Return the greatest high watermark that any broker had."""
+        """Return the greatest high watermark that any broker had; 0 before the first."""
         return self._committed.get(tp, 0)
 
     def fate(self, broker_id: int, rng: Random) -> Random | Fate:
-        """Return what happens to the unsynced bytes of a machine that loses power.
+        """Return what happens to the unsynced bytes of a machine that loses power now.
 
-        They are kept if the broker is the last undamaged ISR member of some partition. Otherwise `rng` decides, and the
-        broker counts as damaged for all partitions until it joins their ISR again.
+        KEPT if the broker is the last undamaged ISR member of some partition, unless acknowledgements wait for the
+        disk. Otherwise `rng`, and the broker counts as damaged for all partitions until it joins their ISR again.
         """
         if not self._waits_for_disk and any(self.is_last(broker_id, tp) for tp in self._states):
             return KEPT
@@ -86,6 +86,8 @@ class DurabilityModel:
     def is_last(self, broker_id: int, tp: TopicPartition) -> bool:
         """Return whether the broker is the only undamaged member of the ISR, or may become the only one by a write in
         flight.
+
+        Its own damage is not considered.
         """
         return any(
             broker_id in isr and not any(self._is_undamaged(each, tp) for each in isr if each != broker_id)

@@ -80,7 +80,11 @@ class FaultInjector:
         self._admin_operations = admin_operations
 
     def inject(self, fault: Fault, brokers: list[SimulatedBroker]) -> Iterator[InjectedFault]:
-        """Inject a fault. `brokers` are the existing brokers that the fault names."""
+        """Inject a fault and yield its effect on each victim. `brokers` are the existing brokers that the fault names.
+
+        The caller must exhaust the iterator. Without a victim nothing is injected or yielded. A broker that has not
+        learned of its expired session is no victim of a fault that would keep it from learning.
+        """
         cluster, kind = self._cluster, fault.kind
         network, zookeeper = cluster.network, cluster.zookeeper
         if kind in _KEEPS_FROM_HEARING:
@@ -141,7 +145,7 @@ class FaultInjector:
                     yield from self._inject_into_broker(fault, broker)
 
     def _start_operation(self, fault: Fault) -> AdminOperation:
-        """Start the administrator's operation."""
+        """Start the administrator's operation of this fault, and return it."""
         admin_operations = self._admin_operations
         match fault.kind:
             case FaultKind.CREATE:
@@ -162,6 +166,7 @@ class FaultInjector:
         return lambda: any(each() for each in met)
 
     def _inject_into_broker(self, fault: Fault, broker: SimulatedBroker) -> Iterator[InjectedFault]:
+        """Inject a fault of one broker and yield its effect; nothing if the broker is in no state for the fault."""
         match fault.kind:
             case FaultKind.KILL if broker.runs:
                 broker.kill()
@@ -213,7 +218,7 @@ class FaultInjector:
                 yield from self._flip(broker)
 
     def _tear(self, fault: Fault, broker: SimulatedBroker) -> InjectedFault:
-        """Kill the broker's process in the middle of its next write to a log."""
+        """Let the broker's next write to a log kill the broker's process, with part of its bytes written."""
         life = broker.lives
         torn: list[bool] = []
 
@@ -225,7 +230,12 @@ class FaultInjector:
         return InjectedFault([broker.disk.heal, broker.start], lambda: bool(torn) and broker.lives >= life)
 
     def _flip(self, broker: SimulatedBroker) -> Iterator[InjectedFault]:
-        """Flip one bit in a closed segment, and let a client read it."""
+        """Flip one bit in a closed segment, and let a client read that segment; nothing is yielded without a closed
+        segment.
+
+        The bit is flipped back at once if the replica is the last undamaged one, and also when it becomes that before a
+        restart.
+        """
 
         def led(directory: Path) -> bool:
             tp = partition_named(directory.name)
@@ -264,6 +274,9 @@ class FaultInjector:
                     yield InjectedFault(bit=partial(any, taken))
 
     def _cut(self, directions: list[tuple[str, str]]) -> InjectedFault:
+        """Cut the network in these directions, each (source, target). The fault has an effect if a message meets the
+        cut.
+        """
         network = self._cluster.network
         before = {direction: network.stalled[direction] for direction in directions}
         for source, target in directions:

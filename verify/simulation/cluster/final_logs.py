@@ -32,7 +32,7 @@ def replica_log(replica: Replica, broker_id: int) -> FinalLog:
 
 
 def _batches(log: Log) -> Iterator[tuple[memoryview, BatchHeader]]:
-    """Yield the batches from log start to log end. Raise TidelogError if the log returns less."""
+    """Yield the batches from log start to log end. Raise TidelogError if one cannot be read."""
     at = log.log_start_offset
     while data := memoryview(log.read(at, _AT_ONCE, log.log_end_offset)):
         for position, header in iter_headers(data):

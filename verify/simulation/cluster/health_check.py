@@ -15,8 +15,10 @@ GROUPS = ("last-0", "last-1")
 
 
 async def ask_to_serve(context: ClientContext, number: int) -> None:
-    """Write and commit once. Raise the error of a request that fails until its timeout. `number` is the producer's
-    own.
+    """Write one record to each partition, then commit an offset in each of GROUPS and read it back.
+
+    Raise the error of a request that fails until its timeout, and ValueError for a wrong offset. `number` is the
+    producer's own.
     """
     await _produce(context, number)
     for place, group in enumerate(GROUPS):

@@ -58,7 +58,7 @@ class Nemesis:
     def inject(self, fault: Fault) -> None:
         """Inject a fault now and heal it after its time, or wait for the event that the fault names.
 
-        A fault whose victim does not exist has no effect.
+        A fault whose victim does not exist has no effect. After `heal` nothing is injected.
         """
         if self._is_over:
             return
@@ -85,7 +85,10 @@ class Nemesis:
         self._come_to(moment, broker_id, getattr(event, "tp", None))
 
     def heal(self) -> None:
-        """Heal all active faults, drop the waiting ones, and inject no more."""
+        """Heal all active faults, drop the waiting ones, and inject no more.
+
+        Also heal the whole network, power up, resume and start each broker, and heal its disk.
+        """
         self._is_over = True
         self._waiting.clear()
         for number in list(self._active):
@@ -101,7 +104,7 @@ class Nemesis:
         cluster.network.changed()
 
     def settle(self) -> None:
-        """Count the faults that are still active when a scenario ends early."""
+        """Count the effects of the faults that are still active when a scenario ends, without healing them."""
         for fault, effects in self._active.values():
             self._count(fault, effects)
         self._active.clear()
@@ -127,7 +130,9 @@ class Nemesis:
     # --- times --------------------------------------------------------------------------------------------------
 
     def take_write(self, broker_id: int, write: Set) -> None:
-        """Take a write to a znode that is about to leave a broker, and for which faults may wait."""
+        """Take a write to a znode that is about to leave a broker, for the durability model, and for faults that wait
+        for it.
+        """
         self._durability.proposed(write)
         if self._waiting and write.path == znodes.state_path(self._cluster.first):
             self._come_to(Moment.PROPOSES, broker_id, self._cluster.first)
@@ -163,7 +168,11 @@ class Nemesis:
                 yield broker
 
     def _ids(self, name: str, it: int) -> tuple[int, ...]:
-        """Return the ids of the brokers that have this role in ZooKeeper now."""
+        """Return the id that the name is, or the ids of the brokers that have this role in ZooKeeper now.
+
+        Empty for the name of a client, and while the role's znode does not exist. `it` is the broker of the awaited
+        event.
+        """
         if name.isdigit():
             return (int(name),)
         zookeeper = self._cluster.zookeeper

@@ -32,6 +32,7 @@ class NetworkConditions:
     loss: float = 0.0
 
     def delay_ns(self, rng: Random) -> int:
+        """Return a random delay of one message, including the retransmissions of lost segments."""
         least_us, most_us = self.delay_us
         delay_ns = int((least_us + rng.random() * (most_us - least_us)) * 1000)
         again_ms = _RETRANSMISSION_MS
@@ -67,7 +68,12 @@ class Machine:
 
 @dataclass(slots=True)
 class _Direction:
-    """One direction of a connection. Messages arrive in order; `stalled` of them have met a cut."""
+    """One direction of a connection. Messages arrive in order.
+
+    queue     the messages on their way, each with the function that takes its frames
+    last_ns   when the last of them arrives
+    stalled   how many of them have met a cut and wait for `Wire.look`
+    """
 
     source: Machine
     target: Machine
@@ -79,10 +85,11 @@ class _Direction:
 class Network:
     """All machines, the connections between them, and the cuts.
 
-    conditions  the delays and losses of all directions
-    delivered   a checksum over all messages that have arrived
-    stalled     the number of messages that met a cut, by source and target
-    late        the number of messages that took longer than the usual conditions allow
+    conditions   the delays and losses of all directions
+    delivered    a checksum over the first frames of all messages that have arrived
+    messages     the number of messages that have arrived
+    stalled      the number of messages that met a cut, by source and target
+    late         the number of messages that took longer than the usual conditions allow
     """
 
     def __init__(self, timeline: Timeline, rng: Random) -> None:
@@ -102,17 +109,22 @@ class Network:
     # --- machines and faults -----------------------------------------------------------------------------------
 
     def machine(self, address: str) -> Machine:
+        """Add a machine with this address, in place of an earlier one."""
         self._machines[address] = machine = Machine(address)
         return machine
 
     def cut(self, source: str, target: str) -> None:
-        """Cut the direction from `source` to `target`; `changed` applies it to the connections."""
+        """Cut the direction from `source` to `target`; the caller then calls `changed`, which applies it to the
+        connections.
+        """
         self._cuts.add((source, target))
 
     def heal(self) -> None:
+        """Remove all cuts; the caller then calls `changed`."""
         self._cuts.clear()
 
     def heal_between(self, one: str, other: str) -> None:
+        """Remove the cuts between two machines in both directions; the caller then calls `changed`."""
         self._cuts -= {(one, other), (other, one)}
 
     def changed(self) -> None:
@@ -121,10 +133,15 @@ class Network:
             wire.look()
 
     def passes(self, source: Machine, target: Machine) -> bool:
+        """Return whether messages from `source` arrive at `target`: it has power, and the direction is not cut."""
         return target.up and (source.address, target.address) not in self._cuts
 
     def hang_up(self, machine: Machine) -> None:
-        """Close the connections of a process that has ended, as its kernel does as far as the network lets it."""
+        """Close the listeners and connections of a process that has ended, as its kernel does as far as the network
+        lets it.
+
+        A machine without power closes no connection towards its peers.
+        """
         for endpoint in [each for each in self._listening if each.host == machine.address]:
             del self._listening[endpoint]
         for wire in list(self._wires):
@@ -153,6 +170,10 @@ class Network:
         on_message: Callable[[Sequence[Buffer]], None],
         on_ended: Callable[[], None],
     ) -> Wire:
+        """Open a connection from a process to an endpoint, and return it at once. Messages wait until it is connected.
+
+        `on_ended` is called when the connection ends for another reason than `close`.
+        """
         self._names += 1
         wire = Wire(self, self._names, machine, process, address, on_message, on_ended)
         self._wires[wire] = None
@@ -161,6 +182,10 @@ class Network:
     def listen(
         self, machine: Machine, process: Process, endpoint: Endpoint, on_message: OnMessage, settle: Callable[[], None]
     ) -> SimulatedRouter:
+        """Begin to accept connections at an endpoint. OSError if a process listens there already.
+
+        `settle` is called after each message.
+        """
         if endpoint in self._listening:
             raise OSError(98, f"cannot listen on {endpoint}: Address already in use")
         router = SimulatedRouter(self, machine, process, endpoint, on_message, settle)
@@ -168,6 +193,9 @@ class Network:
         return router
 
     async def probe(self, machine: Machine, process: Process, endpoint: Endpoint) -> ProbeOutcome:
+        """Return whether a connection to the endpoint would be accepted or refused; SILENT after PROBE_TIMEOUT_MS
+        behind a cut.
+        """
         found = process.create_future()
         target = self._machines[endpoint.host]
         passes = self.passes(machine, target) and self.passes(target, machine)
@@ -188,6 +216,7 @@ class Network:
         return delay_ns
 
     def at(self, endpoint: Endpoint) -> SimulatedRouter | None:
+        """Return the router that listens at the endpoint, or None."""
         return self._listening.get(endpoint)
 
     def host(self, address: str) -> Machine:
@@ -240,6 +269,7 @@ class Wire:
     # --- the side that opened it -------------------------------------------------------------------------------
 
     def send(self, frames: Sequence[Buffer]) -> None:
+        """Send a message to the router, if this side is open. OverloadedError if too many wait for the connection."""
         if not self._client_open:
             return
         copied = [memoryview(bytes(frame)) for frame in frames]
@@ -251,6 +281,7 @@ class Wire:
             self._carry(self._to, copied, self._at_server)
 
     def close(self) -> None:
+        """Close the side that opened the connection. `on_ended` is not called."""
         if self._client_open:
             self._client_open = False
             self._notify_closed(self._to)
@@ -258,6 +289,7 @@ class Wire:
     # --- the side that was dialled -----------------------------------------------------------------------------
 
     def answer(self, frames: Sequence[Buffer]) -> None:
+        """Send a message to the side that opened the connection, if the router's side is open."""
         if self._server_open:
             self._carry(self._fro, [memoryview(bytes(frame)) for frame in frames], self._at_client)
 
@@ -281,6 +313,7 @@ class Wire:
         self._forget_if_closed()
 
     def reset(self) -> None:
+        """Break the connection for both sides at once."""
         self._end_client()
         self._end_server()
 
@@ -447,6 +480,7 @@ class SimulatedRouter:
             wire.answer(frames)
 
     def unread(self, peer: bytes) -> Unread:
+        """Return that nothing is unread, because the model has no socket buffers."""
         return NOTHING_UNREAD
 
     def close(self) -> None:

@@ -65,7 +65,7 @@ class CrashableFiles:
         self._mutex = threading.RLock()
 
     def crash(self, choice: Random | Fate) -> CrashableFiles:
-        """Return a file system with what is on the disk after the power loss."""
+        """Return a file system with what may be on the disk after a power loss. This one is unchanged."""
         after = CrashableFiles()
         with self._mutex:
             after._root = self._root.after_crash(choice)
@@ -80,7 +80,9 @@ class CrashableFiles:
             content.lost = len(content.changes)
 
     def flip(self, path: Path, position: int, bits: int = 1) -> None:
-        """Flip bits of a byte, whether synced or not. Raise StorageError if the file does not exist."""
+        """Flip bits of a byte, whether synced or not. Raise StorageError if the file does not exist, and ValueError if
+        it ends before the byte.
+        """
         with self._mutex:
             content = self.content(path, create=False)
             if position >= len(content.seen):
@@ -96,21 +98,25 @@ class CrashableFiles:
         return found
 
     def unsynced(self, path: Path) -> bool:
-        """Return whether a power loss could change the content of the file."""
+        """Return whether a power loss could change the content of the file; False if there is no such file."""
         content = self._entry(path)
         return isinstance(content, Content) and bool(content.changes)
 
     def mutate(self, verb: str, path: Path) -> None:
-        """Count a call that changes something, and raise PowerCut after the cut."""
+        """Begin a call that changes something: count it, and raise PowerCut if an earlier call was cut."""
         self.alive()
         self.mutations.append(f"{verb} {path.name}")
 
     def alive(self) -> None:
+        """Raise PowerCut if a call was cut."""
         if self.cut is not None and len(self.mutations) > self.cut:
             raise PowerCut
 
     def finish(self) -> None:
-        """End such a call. The call that is cut has done its work in the page cache, but does not return."""
+        """End a call that changes something, whose work is in the page cache: call `boundary`, unless this call is cut.
+
+        The call that is cut gets PowerCut.
+        """
         self.alive()
         self.boundary()
 
@@ -226,7 +232,10 @@ class CrashableFiles:
     # --- inside --------------------------------------------------------------------------------------
 
     def content(self, path: Path, *, create: bool = True) -> Content:
-        """Return the file at this path. Create a missing file, or raise StorageError without `create`."""
+        """Return the file at this path. Create a missing file, or raise StorageError without `create`.
+
+        StorageError also if the path is a directory, or its directory is missing.
+        """
         self.alive()
         directory = self._directory(path.parent)
         entry = directory.names.get(path.name)

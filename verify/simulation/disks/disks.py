@@ -35,7 +35,7 @@ _NEAR_BYTES = 32
 class SimulatedDisk:
     """The file system of one machine.
 
-    slowed  the number of calls that were slow
+    slowed   the number of calls that were slow
     """
 
     def __init__(self) -> None:
@@ -52,8 +52,8 @@ class SimulatedDisk:
     def mount(self, spend: Callable[[int], object] = lambda ns: None) -> Files:
         """Return the file system for a new process. A previous process that still uses the disk is cut off from it.
 
-        `spend` is called with the nanoseconds that a call takes in addition to the time of a thread. The owner of the
-        process lets this time pass for the calling thread or loop.
+        Faults that have begun stay, except a torn write. `spend` is called with the nanoseconds that a call takes in
+        addition to the time of a thread. The owner of the process lets this time pass for the calling thread or loop.
         """
         self._spend = spend
         self._mounted.end()
@@ -66,14 +66,14 @@ class SimulatedDisk:
         self._mounted.end()
 
     def crash(self, rng: Random | Fate = FORGOTTEN) -> None:
-        """Cut the power: `rng` decides which unsynced bytes are lost."""
+        """Cut the power, and cut off the process that uses the disk. `rng` decides which unsynced bytes are lost."""
         self._mounted.end()
         self._files = self._files.crash(rng)
 
     # --- faults ----------------------------------------------------------------------------------------------
 
     def fail(self, fault: Fault, under: Path | None = None, *, after: int = 0) -> None:
-        """Make calls fail until `heal`, after `after` calls of their kind succeeded."""
+        """Make calls fail until `heal`, under this path or everywhere, after `after` calls of their kind succeeded."""
         self._mounted.fail(fault, under, after=after)
 
     def slow(self, *, write_ms: float = 0, sync_ms: float = 0, for_ms: float) -> None:
@@ -86,16 +86,21 @@ class SimulatedDisk:
         self._slow_ns = round(for_ms * NS_PER_MS)
 
     def tear(self, share: float, cut: Callable[[], object]) -> None:
-        """Write only that share of the bytes of the next write to a log; `cut` kills the process during this write."""
+        """Write only that share of the bytes of the next write to a log; `cut` kills the process during this write.
+
+        The writer gets PowerCut.
+        """
         self._mounted.tear(share, cut)
 
     def heal(self) -> None:
-        """End all faults. Calls that failed remain failed."""
+        """End all faults. Calls that failed remain failed, and flipped bits stay."""
         self._mounted.heal()
         self._write_ns = self._sync_ns = 0
 
     def flip(self, rng: Random, *, suffix: str = ".log") -> tuple[Path, int] | None:
-        """Flip a bit of a random nonempty file with this suffix. Return its place, or None if there is no such file."""
+        """Flip a bit of a random nonempty file with this suffix. Return its path and the byte's position, or None
+        without one.
+        """
         sizes = {path: len(self._files.read(path) or b"") for path in self._files.paths() if path.suffix == suffix}
         held = [path for path, size in sizes.items() if size]
         if not held:
@@ -108,9 +113,11 @@ class SimulatedDisk:
     def flip_closed(
         self, rng: Random, prefers: Callable[[Path], bool] = lambda path: True
     ) -> tuple[Path, Path, Callable[[], None]] | None:
-        """Flip a bit of a closed segment. Return the segment, the next one, and a function that repairs it.
+        """Flip a bit of a random closed segment. Return the segment, the next one, and a function that repairs it; None
+        without one.
 
-        Only an undamaged log is chosen, because two nearby changes could not be distinguished from a later write.
+        Only an undamaged log is chosen, because two nearby changes could not be distinguished from a later write. The
+        repair has no effect if the bytes have changed meanwhile.
 
         prefers   returns whether a log's directory is preferred, if there is such a log
         """
@@ -145,7 +152,7 @@ class SimulatedDisk:
 
     @property
     def refused(self) -> int:
-        """Return how many calls have failed."""
+        """Return how many calls of all processes have failed."""
         return self._refused + len(self._mounted.failed)
 
     def _take_time(self, call: str, path: Path) -> None:

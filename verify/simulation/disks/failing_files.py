@@ -101,7 +101,10 @@ class FailingFiles:
         matching: Callable[[Path], bool] | None = None,
         after: int = 0,
     ) -> None:
-        """Begin a fault for a path and everything below it (or everywhere), after `after` calls succeeded."""
+        """Begin a fault for a path and everything below it (or everywhere), after `after` calls of its kind succeeded.
+
+        `matching` restricts the fault to paths for which it returns True.
+        """
 
         def covers(path: Path) -> bool:
             inside = under is None or path == under or under in path.parents
@@ -110,11 +113,16 @@ class FailingFiles:
         self._rules.append(_Rule(fault, covers, after))
 
     def tear(self, share: float, cut: Callable[[], object]) -> None:
-        """Write only that share of the bytes of the next write to a log; then `cut` ends the writing process."""
+        """Write only that share of the bytes of the next write to a log; then `cut` is called, and the write raises
+        PowerCut.
+        """
         self._tear = (share, cut)
 
     def torn(self, path: Path, size: int) -> tuple[int, Callable[[], object]] | None:
-        """Return the number of bytes of this write to keep and the function that ends the writer, or None."""
+        """Return the number of bytes of this write to keep and the function that ends the writer, or None.
+
+        Only one write is torn, and only one to a file named `*.log`.
+        """
         if self._tear is None or path.suffix != ".log":
             return None
         (share, cut), self._tear = self._tear, None
@@ -132,13 +140,16 @@ class FailingFiles:
             lock.release()
 
     def ask(self, call: str, path: Path) -> None:
-        """Raise StorageError if the call is to fail."""
+        """Begin a call: raise StorageError if it is to fail, with the effects of `refusal`."""
         number = self.refusal(call, path)
         if number:
             raise refused(path, number)
 
     def refusal(self, call: str, path: Path) -> int:
-        """Return the error number with which the call is to fail, or 0."""
+        """Return the error number with which the call is to fail, or 0. Raise PowerCut if the process has ended.
+
+        `watch` is called first if the call changes something. A failed call is added to `failed`.
+        """
         if self._ended:
             raise PowerCut
         if call in _CHANGES:
@@ -274,6 +285,7 @@ class FailingFile:
 
 
 def refused(path: Path, number: int) -> StorageError:
+    """Return the error of a call that fails with this error number."""
     return StorageError(f"{path}: {os.strerror(number)}")
 
 

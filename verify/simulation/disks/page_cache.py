@@ -22,7 +22,7 @@ _SECTOR = 512
 
 
 class Fate(Enum):
-    """The fate of all unsynced changes."""
+    """The fate of all unsynced changes: all are kept, or all are lost."""
 
     KEPT = "kept"
     FORGOTTEN = "forgotten"
@@ -39,6 +39,9 @@ class Change(NamedTuple):
     order: int = 0
 
     def apply(self, content: bytearray) -> None:
+        """Apply the change to this content. A gap before a write, or after a truncation to a greater size, becomes
+        zeros.
+        """
         if self.data is None:
             del content[self.position :]
             content.extend(bytes(self.position - len(content)))
@@ -49,7 +52,11 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class Content:
-    """A file without its name: what readers see, what is on the disk, and the changes between the two."""
+    """A file without its name: what readers see, what is on the disk, and the changes between the two.
+
+    changes       the changes that are not on the disk, in order
+    modified_ms   the modification time
+    """
 
     seen: bytearray = field(default_factory=bytearray)
     synced: bytearray = field(default_factory=bytearray)
@@ -59,12 +66,14 @@ class Content:
     lost: int = 0
 
     def change(self, change: Change) -> None:
+        """Apply a change to what readers see, and note that it is unsynced."""
         change.apply(self.seen)
         self.changes.append(change)
 
     def sync(self, count: int | None = None) -> None:
-        """Write the first `count` changes (None: all) to the disk. The count excludes changes made after the sync
-        began.
+        """Write the first `count` unsynced changes (None: all) to the disk, except those that the kernel dropped.
+
+        The count excludes changes made after the sync began.
         """
         began = len(self.changes) if count is None else min(count, len(self.changes))
         for change in self.changes[self.lost : began]:
@@ -73,7 +82,7 @@ class Content:
         self.lost = max(self.lost - began, 0)
 
     def flip(self, position: int, bits: int) -> None:
-        """Flip bits on the disk and in the page cache."""
+        """Flip bits of the byte at this position on the disk, in the page cache, and in unsynced writes."""
         for content in (self.seen, self.synced):
             if position < len(content):
                 content[position] ^= bits
@@ -84,7 +93,12 @@ class Content:
                 self.changes[index] = Change(start, bytes(flipped), order)
 
     def after_crash(self, choice: Random | Fate, order: int) -> bytes:
-        """Return a possible content after a crash. The journal is on the disk at least up to `order`."""
+        """Return a possible content of the disk after a crash.
+
+        KEPT: what readers saw. FORGOTTEN: only what was synced. Otherwise `choice` decides about unsynced changes.
+        Truncations up to the journal's number `order` are on the disk unless KEPT applies, in which case all changes
+        are.
+        """
         changes = self.changes[self.lost :]
         if choice is KEPT:
             return bytes(self.seen)
@@ -116,6 +130,7 @@ class Content:
 
 
 def _torn(change: Change, choice: Random) -> Change:
+    """Return the write with a random part of its bytes from the beginning, often up to a sector boundary."""
     if change.data is None:
         return change
     kept = choice.randint(0, len(change.data))
@@ -125,7 +140,10 @@ def _torn(change: Change, choice: Random) -> Change:
 
 
 def _scatter(content: bytearray, changes: list[Change], choice: Random, *, always_lost: bool) -> None:
-    """Apply all changes up to some truncation, and any sectors of the writes after it."""
+    """Apply all changes up to a random truncation, and random sectors of the writes after it.
+
+    `always_lost`: no sector, so that only the size may grow, with zeros.
+    """
     truncations = [index + 1 for index, change in enumerate(changes) if change.data is None]
     start = choice.choice([0, *truncations])
     for change in changes[:start]:
@@ -145,7 +163,10 @@ def _scatter(content: bytearray, changes: list[Change], choice: Random, *, alway
 
 @dataclass(slots=True)
 class Directory:
-    """The names in a directory, and their states since the last sync. The first of them is on the disk."""
+    """The names in a directory, and their states since the last sync.
+
+    states   (order, names) after each change since the last sync; the first one is on the disk
+    """
 
     names: dict[str, Content | Directory] = field(default_factory=dict)
     states: list[tuple[int, dict[str, Content | Directory]]] = field(default_factory=list)
@@ -154,15 +175,24 @@ class Directory:
         self.sync(0)
 
     def changed(self, order: int) -> None:
+        """Note a state: the present names, after the change with the journal's number `order`."""
         self.states.append((order, dict(self.names)))
 
     def sync(self, order: int, count: int | None = None) -> None:
-        """Write the last of the first `count` states (None: of all) to the disk. The count excludes later changes."""
+        """Write the names to the disk, as they were in the last of the first `count` states; None: as in the last
+        state.
+
+        The count excludes changes made after the sync began. `order` is the sync's number in the journal.
+        """
         states = self.states if count is None else self.states[:count]
         names = states[-1][1] if states else dict(self.names)
         self.states = [(order, names), *self.states[len(states) :]]
 
     def after_crash(self, choice: Random | Fate) -> Directory:
+        """Return a possible directory after a crash, with all files and directories below it.
+
+        KEPT: the last state. FORGOTTEN: the synced state. Otherwise `choice` chooses a state.
+        """
         last = len(self.states) - 1
         match choice:
             case Fate.KEPT:
