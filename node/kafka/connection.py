@@ -164,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        """Return the number of requests that have begun and have no response yet."""
+        """Return the number of requests that have begun and whose response has not been sent yet."""
         return len(self._slots)
 
     @property

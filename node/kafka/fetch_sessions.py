@@ -49,7 +49,7 @@ class ConsumerSession:
     members: dict[PartitionKey, Member] = field(default_factory=dict)
 
     def has_news(self, key: PartitionKey, data: PartitionData) -> bool:
-        """Return whether the consumer must get this partition's data, and note that it is sent then."""
+        """Return whether the consumer must get this partition's data; if so, note its offsets as sent."""
         member = self.members.get(key)
         if member is None:
             return True
@@ -75,8 +75,9 @@ class ConsumerSessions:
     ) -> tuple[ConsumerSession | None, dict[PartitionKey, FetchPartition]]:
         """Return the fetch's session (None: it has none), and all partitions to read, in the order to serve them.
 
-        A new session is not begun if all slots are in use. Raises FetchSessionIdNotFoundError if the broker does not
-        have the session any more, and InvalidFetchSessionEpochError if a fetch of the session was lost.
+        A fetch without a session, or one that begins a session, ends the session that it names. A new session is not
+        begun if all slots are in use. Raises FetchSessionIdNotFoundError if the broker does not have the session any
+        more, and InvalidFetchSessionEpochError if a fetch of the session was lost.
         """
         named = dict(_named(request))
         if version < _SESSIONS or request.session_epoch == NO_SESSION:

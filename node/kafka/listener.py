@@ -227,7 +227,10 @@ class KafkaListener:
     # --- requests ------------------------------------------------------------------------------------
 
     def handle(self, connection: Connection, frame: memoryview) -> FrameOutcome:
-        """Return the response's frames, at once or later. Raise FrameError for a request that no client may send."""
+        """Return the response's frames, at once or later; None if the request gets no response.
+
+        Raise FrameError for a request that no client may send.
+        """
         begun_ns = self.times.now_ns()
         connection.last_active_ms = self._clock.monotonic_ms()
         try:
