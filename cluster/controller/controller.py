@@ -44,7 +44,7 @@ class Controller:
     """The controller during one controller epoch; discarded when another controller is elected.
 
     context            the known brokers, topics and partitions
-    liveness           the brokers that have answered since other brokers were lost
+    liveness           the liveness epochs, and which broker has answered a request of which one
     replica_deletion   the deletions of topics and of removed replicas
     """
 
@@ -508,7 +508,7 @@ class Controller:
         return [tp for tp, mzxid, leader in led if leader is not None and -1 < mzxid < leader.epoch]
 
     def _gets_another_state_soon(self, partition: PartitionContext) -> bool:
-        """Return whether replicas are not sent this state, because a write, or a leader, is still to come."""
+        """Return whether replicas are not sent the present state, because a write, or a leader, is still to come."""
         if partition.in_flight is not None or partition.epoch_bump:
             return True
         leader = partition.known.state.leader if partition.known else None
@@ -580,7 +580,7 @@ class Controller:
         return any(each.must_delay_registration(broker_id) for each in self.context.hosted_by(broker_id))
 
     def _mark_suspect(self, broker_id: int, tps: Collection[TopicPartition] | None = None) -> None:
-        """Mark a broker whose logs (of these partitions, or all) may be short as suspect where it is in the ISR.
+        """Mark a broker whose logs (of these partitions; None: all) may be short as suspect where it is in the ISR.
 
         Other ISR members lead as long as one of them is trusted.
         """
@@ -594,9 +594,11 @@ class Controller:
         return any(each.possibly_short and tp in hosted.get(id_, ()) for id_, each in registering.items())
 
     def _clear_possibly_short(self) -> list[Effect]:
-        """Clear the mark `possibly_short` of brokers that are no longer suspect for any partition.
+        """Return the effects that clear the mark `possibly_short` of online brokers that are suspect for no partition
+        any more.
 
-        Nothing is cleared while a topic cannot be read, because its partitions may depend on the mark.
+        The mark of the known registration is cleared at once. Nothing is cleared while a topic cannot be read, because
+        its partitions may depend on the mark.
         """
         effects: list[Effect] = []
         if self.context.unreadable_topics:

@@ -108,7 +108,7 @@ def election_candidates(partition: PartitionContext, state: PartitionState) -> t
 
 
 def _review_suspects(partition: PartitionContext, state: PartitionState, brokers: BrokerSets) -> PartitionContext:
-    """Drop the suspicion when no suspect replica is in the ISR, or when a suspect is the only candidate.
+    """Return the partition without suspects if none of them is in the ISR, or if only one candidate is left.
 
     While a trusted ISR member is online nothing is waited for, so the wait starts again when the last one goes.
     """
@@ -125,9 +125,11 @@ def _review_suspects(partition: PartitionContext, state: PartitionState, brokers
 def _review_questions(
     partition: PartitionContext, known: VersionedState, brokers: BrokerSets, liveness: Liveness
 ) -> PartitionContext:
-    """Drop the question to the leader if no other broker is to lead, and to remaining members if no replica is to go.
+    """Return the partition without the questions that have lost their purpose.
 
-    The remaining members must answer after the leader has answered, because the records will depend on these members.
+    The question to the leader is dropped if no other broker is to lead, and the one to remaining members if no replica
+    is to go. The remaining members must answer after the leader has answered, because the records will depend on these
+    members.
     """
     move = partition.reassignment
     if partition.handoff is None and (move is None or not move.remaining):
@@ -145,7 +147,7 @@ def _review_questions(
 class _Selection:
     """The cases of `decide` for one partition that has a state. Each returns None if the case does not apply.
 
-    online    the live brokers whose replica is not on a failed disk
+    online    the live brokers whose replica is not on a failed disk, including brokers without a replica
     trusted   those of them whose replica is not suspect and has reported no loss
     """
 

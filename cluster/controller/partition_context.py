@@ -85,8 +85,8 @@ class PartitionContext:
 
     One write at a time:
     in_flight        the write whose outcome is unknown. Nothing else is decided until the outcome is known
-    read_meanwhile   a state read while a write is in flight. It may be later than the write, and no other notification
-                     follows
+    read_meanwhile   a state read while a write is in flight. The state may be later than the write, and no other
+                     notification follows
 
     Work to do:
     epoch_bump            the leader needs a new epoch even if it stays, so that its requests in flight are refused
@@ -169,7 +169,7 @@ class PartitionContext:
     def must_delay_registration(self, broker_id: int) -> bool:
         """Return whether a registering broker must wait, because the state still counts on its previous registration.
 
-        True while a write is in flight, while a new leader epoch is due, and while a partition that the broker led
+        True while a write is in flight or a new leader epoch is due. True also while a partition that the broker led
         waits for a proof of liveness.
         """
         if self.in_flight is not None or self.epoch_bump:
@@ -232,7 +232,7 @@ class PartitionContext:
         return replace(self, liveness_wait=None, evict_shutting_down=False)
 
     def _reassignment_after(self, why: Reason) -> ReassignmentProgress | None:
-        """Return the progress of a reassignment when a state is written for this reason.
+        """Return the progress of a reassignment when a state is written for this reason; None without a reassignment.
 
         A reassignment that is not confirmed starts again if a replica that may lack records is elected, so that no
         replica is removed in favour of that leader yet.
@@ -270,7 +270,10 @@ class PartitionContext:
         )
 
     def refused(self, actual: VersionedState | None) -> PartitionContext:
-        """Return the value when the write in flight was refused; `actual` is the state found (None: there is none)."""
+        """Return the value when the write in flight was refused; `actual` is the state found (None: there is none).
+
+        A later state that was read meanwhile becomes the known one, if a state was found.
+        """
         move = self.reassignment.without_removal_in_flight() if self.reassignment else None
         if actual is None:
             # The state of an existing topic has vanished. A new state of epoch 0 could not fence old leaders.

@@ -56,15 +56,17 @@ class ReassignmentProgress:
         return replace(self, remaining=frozenset(members), asked=liveness_epoch)
 
     def without_request(self) -> ReassignmentProgress:
-        """Return the progress when the answers of remaining members prove nothing any more."""
+        """Return the progress without the question to remaining members, because its answers prove nothing any more."""
         return replace(self, remaining=frozenset())
 
     def with_removal_in_flight(self) -> ReassignmentProgress:
-        """Return the progress when the state without the removed replicas is being written."""
+        """Return the progress when the state without the removed replicas is being written. Earlier questions are
+        dropped.
+        """
         return replace(self, remaining=frozenset(), removal_in_flight=True)
 
     def without_removal_in_flight(self) -> ReassignmentProgress:
-        """Return the progress when the write of that state was refused."""
+        """Return the progress when the write of the state without the removed replicas was refused."""
         return replace(self, removal_in_flight=False)
 
     def with_new_epoch(self) -> ReassignmentProgress:
@@ -76,7 +78,7 @@ class ReassignmentProgress:
         return replace(self, announced=True, removed=self.removed or self.removal_in_flight, removal_in_flight=False)
 
     def with_confirmation(self) -> ReassignmentProgress:
-        """Return the progress when a remaining member has been alive since the removal."""
+        """Return the progress when a remaining member has been alive since the removal. Questions are dropped."""
         return replace(self, remaining=frozenset(), confirmed=True)
 
     def with_deletion_by(self, broker_id: int) -> ReassignmentProgress:

@@ -86,7 +86,7 @@ class ByRecord:
         return self.numbers(ids).count(ABSENT) < len(ids)
 
     def take(self, ids: Column) -> array[int]:
-        """Return the same as `numbers`, and remove the numbers."""
+        """Remove the numbers of these ids, and return them as `numbers` does."""
         found = self.numbers(ids)
         self.put(ids, array("q", [ABSENT]) * len(ids))
         return found

@@ -142,7 +142,7 @@ class PartitionFacts:
         return f"{text}, outcome unknown"
 
     def evidence_of(self, offset: int, record_id: int) -> Iterator[str]:
-        """Yield the evidence that this record was at this offset."""
+        """Yield each acknowledgement, read or final log that shows this record at this offset, in words."""
         for _, event in self.produces:
             if record_id in event.ids and event.offsets[list(event.ids).index(record_id)] == offset:
                 yield self.produce(record_id)

@@ -64,7 +64,7 @@ class Ending:
         """Return whether a log may have no record at an offset.
 
         Records below its start may be missing if they were trimmed, and records between its ends if they were
-        compacted.
+        compacted. A record at or above the log end is never permitted to be missing.
         """
         if offset < log.log_start:
             return offset < trimmed_to

@@ -92,7 +92,7 @@ class Wrong(NamedTuple):
 
 @dataclass(slots=True)
 class Verdict:
-    """The result for one partition. `wrong` is in order of the targets.
+    """The result for one partition. `wrong` is in descending order of the targets.
 
     found     the number of right answers with a record
     forced    those of them for which no other answer would have been right, because the other records may have been
@@ -142,7 +142,7 @@ def judge(
 
 
 def judge_log(log: StoredLog, look_ups: Iterable[LookUp]) -> Verdict:
-    """Check the look-ups of a partition without trims."""
+    """Check the look-ups of a partition without trims against this log, in any order."""
     return _judge(log, _Trims(()), look_ups)
 
 
@@ -246,7 +246,7 @@ class _RecordsThatMayGo(StoredLog):
 class _FirstThatLasts:
     """An index that returns the first added offset that cannot be gone at a given time: a Fenwick tree of minima.
 
-    It is created for the offsets that may be added, each with the time from which it may be gone.
+    The index is created for the offsets that may be added, each with the time from which it may be gone.
     """
 
     def __init__(self, may_go_at: Mapping[int, float]) -> None:

@@ -15,7 +15,11 @@ UNSEEN: Final = -2
 
 
 class Contradiction(NamedTuple):
-    """An offset at which two records were observed."""
+    """An offset at which two records were observed.
+
+    first   the id of the record that was observed first; −1 if it was damaged
+    other   the id of the other record; −1 if it was damaged
+    """
 
     offset: int
     first: int
@@ -23,7 +27,11 @@ class Contradiction(NamedTuple):
 
 
 class Duplicate(NamedTuple):
-    """A record that was observed at two offsets."""
+    """A record that was observed at two offsets.
+
+    first   the offset at which it was observed first
+    other   the other offset
+    """
 
     record_id: int
     first: int
@@ -147,5 +155,5 @@ class ObservedOffsets:
 
 
 def _distinct(ids: Column) -> bool:
-    """Return whether these are undamaged and distinct records."""
+    """Return whether none of these records is damaged or occurs twice."""
     return DAMAGED not in ids and (isinstance(ids, range) or len(set(ids)) == len(ids))

@@ -101,7 +101,9 @@ def write_compacted(directory: Path, topics: Sequence[str]) -> None:
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Disable the garbage collector: the data contains no cycles, and each full collection would visit all of it."""
+    """Disable the garbage collector in the block: the data contains no cycles, and each full collection would visit all
+    of it.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

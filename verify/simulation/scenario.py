@@ -69,7 +69,7 @@ class Scenario:
     def to_json(self) -> str:
         """Return the scenario as JSON with one fault per line.
 
-        Of a fault, fields that are empty or 0 are left out except its time; of the scenario, `compacted` if False.
+        Empty fields of a fault are left out, except its time. `compacted` is left out if False.
         """
         lines = ",\n".join(f"  {json.dumps(_told(fault))}" for fault in self.faults)
         fields = [

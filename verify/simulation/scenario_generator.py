@@ -168,7 +168,10 @@ DENSE = Density(range(1, 4), 0.45, 0.3, 0.4, 0.3, 0.6, (PLAIN,) * 4 + (DURABLE,)
 
 
 def draw_cast(rng: Random, density: Density) -> tuple[int, tuple[str, ...], str]:
-    """Return the number of brokers, the clients and the guarantee of the topics."""
+    """Return the number of brokers, the clients and the guarantee of the topics.
+
+    The clients are the kinds of a producer, a reader and one to three others.
+    """
     brokers = rng.choice((3, 3, 3, 5))
     others = rng.sample(_OTHERS, rng.randint(1, _MOST_OTHERS))
     return brokers, ("producer", rng.choice(_READERS), *others), rng.choice(density.promises)

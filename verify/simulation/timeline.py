@@ -1,9 +1,9 @@
 """Implement virtual time: one queue of events for all processes, and the event loop of each process.
 
-No code runs between two events, so the clock jumps from one event to the next. A process is an event loop of its own.
-It runs in turns: callbacks that become ready during a turn run in the next turn. Each turn takes virtual time, so that
-no process is infinitely fast. A process can be held (like SIGSTOP: time goes on, and none of its code runs). It can be
-killed (like SIGKILL: none of its code runs any more, not even a `finally` block or a timer).
+No code runs between two events, so the clock jumps from one event to the next. A process is an event loop of its own. A
+process runs in turns: callbacks that become ready during a turn run in the next turn. Each turn takes virtual time, so
+that no process is infinitely fast. A process can be held (like SIGSTOP: time goes on, and none of its code runs). A
+process can be killed (like SIGKILL: none of its code runs any more, not even a `finally` block or a timer).
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Process(asyncio.BaseEventLoop):
         self._timeline.at(when_ns, self, Timer(0.0, callback, args))
 
     def due(self, timer: Timer | None) -> None:
-        """Handle an event of this process."""
+        """Handle an event of this process: take a turn now, or keep the event while the process is held or busy."""
         if not self.alive:
             return
         if timer is None:

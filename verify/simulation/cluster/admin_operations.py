@@ -109,7 +109,10 @@ class AdminOperations:
 
     @cached_property
     def _client(self) -> ClientProcess:
-        """The process of the administrator, created after those of the scenario so that their numbers do not change."""
+        """Return the process of the administrator.
+
+        The first use creates it, after the processes of the scenario, so that their numbers do not change.
+        """
         return self._cluster.client()
 
     def _submit(self, work: Callable[[], Awaitable[bool]]) -> AdminOperation:

@@ -151,7 +151,7 @@ class SimulatedBroker:
         return self.process is not None and self.process.alive
 
     def replica(self, tp: TopicPartition) -> Replica | None:
-        """Return the replica of the broker's process, or None if it has none or is not running."""
+        """Return the replica of the broker's process, or None if it has none or is not serving."""
         return self.broker.replicas.get(tp) if self.serves and self.broker is not None else None
 
     def lacks(self, tp: TopicPartition) -> bool:
@@ -186,8 +186,9 @@ class SimulatedBroker:
     def resources(self, phase: str) -> Resources | None:
         """Return the resources that the broker holds beyond those of idle operation, or None if it is not serving.
 
-        The fetches of its followers always wait, so they do not count. A broker has two connections to each other
-        broker: one for fetches and one for all other requests.
+        Connections count as file descriptors; threads and memory are unknown. The fetches of its followers always wait,
+        so they do not count. A broker has two connections to each other broker: one for fetches and one for all other
+        requests.
         """
         if not self.serves or self.broker is None:
             return None
@@ -231,7 +232,7 @@ class SimulatedBroker:
             self._gone()
 
     def crash(self, fate: Random | Fate) -> None:
-        """Cut the power of the machine. Unsynced bytes may be lost, and no connection is closed."""
+        """Cut the power of the machine. `fate` decides which unsynced bytes are lost, and no connection is closed."""
         self.machine.up = False
         self._boot += 1
         if self.runs:
@@ -299,7 +300,9 @@ class SimulatedBroker:
         self._in_zookeeper(self._zookeeper_network.drop)
 
     def _look(self) -> None:
-        """Update the connections. A held process sends no pings either."""
+        """Apply the broker's state to its connections. A held process sends no pings, so its connection to ZooKeeper is
+        cut too.
+        """
         self._network.changed()
         held = self.process is not None and self.process.held and self.process.alive
         self._in_zookeeper(self._zookeeper_network.cut if held or self._zookeeper_cut else self._zookeeper_network.heal)
@@ -316,7 +319,9 @@ class SimulatedBroker:
         self._look()
 
     async def _serve(self, broker: Broker) -> None:
-        """Run the broker in the way of `node.process.main`."""
+        """Run the broker in the way of `node.process.main`, note its error in `failure`, and kill the process
+        afterwards.
+        """
         loop = asyncio.get_running_loop()
         starting, ended = loop.create_task(broker.start()), loop.create_task(broker.wait_ended())
         try:

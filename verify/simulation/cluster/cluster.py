@@ -173,7 +173,7 @@ class Cluster:
         return client
 
     def later(self, after_ms: float, call: Callable[[], object]) -> None:
-        """Call `call` later, outside of all processes of the cluster."""
+        """Call `call` after that virtual time, outside of all processes of the cluster."""
         self._fate.deliver(self.timeline.now_ns + round(after_ms * NS_PER_MS), call)
 
     def in_zookeeper(self, call: Callable[[], object]) -> None:

@@ -142,14 +142,16 @@ class DurabilityModel:
                 self._undamaged.add((broker_id, tp))
 
     def _is_unclean(self, tp: TopicPartition, before: PartitionState, state: PartitionState) -> bool:
-        """Return whether the new leader was not in the ISR, or has lost records since it joined the ISR."""
+        """Return whether a new leader epoch has a leader that was not in the ISR, or has lost records since it joined
+        the ISR.
+        """
         if not before.isr or state.leader == NO_LEADER or state.leader_epoch == before.leader_epoch:
             return False
         return state.leader not in before.isr or not self._is_undamaged(state.leader, tp)
 
 
 def _partition_of(path: str) -> TopicPartition | None:
-    """Return the partition whose state is stored at this path."""
+    """Return the partition whose state is stored at this path, or None for another path."""
     if not path.startswith(znodes.BROKER_TOPICS) or not path.endswith("/state"):
         return None
     *_, topic, _, partition, _ = path.split("/")

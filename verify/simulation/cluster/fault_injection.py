@@ -265,7 +265,10 @@ class FaultInjector:
         yield InjectedFault([heal, repaired, lambda: broker.before_start.pop(path, None)], lambda: reading.bit)
 
     def _write_strange_offsets(self) -> Iterator[InjectedFault]:
-        """Append strange offsets to every partition of __consumer_offsets that has a leader."""
+        """Append strange offsets to every partition of __consumer_offsets that has a leader.
+
+        The effect of each is that the log accepts them.
+        """
         for broker in self._cluster.brokers.values():
             for tp in OFFSETS_TPS:
                 if (replica := broker.replica(tp)) is not None and replica.partition.is_leader:

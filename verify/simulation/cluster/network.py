@@ -32,7 +32,7 @@ class NetworkConditions:
     loss: float = 0.0
 
     def delay_ns(self, rng: Random) -> int:
-        """Return a random delay of one message, including the retransmissions of lost segments."""
+        """Return a random delay (ns) of one message, including the retransmissions of lost segments."""
         least_us, most_us = self.delay_us
         delay_ns = int((least_us + rng.random() * (most_us - least_us)) * 1000)
         again_ms = _RETRANSMISSION_MS
@@ -210,7 +210,7 @@ class Network:
     # --- for the wires -----------------------------------------------------------------------------------------
 
     def delay_ns(self) -> int:
-        """Return the delay of one message in one direction."""
+        """Return a random delay (ns) of one message in one direction, and count an unusual one in `late`."""
         delay_ns = self.conditions.delay_ns(self.rng)
         self.late += delay_ns > _USUAL_NS
         return delay_ns

@@ -46,7 +46,7 @@ from verify.simulation.disks.page_cache import Change, Content, Directory, Fate
 
 
 class PowerCut(BaseException):
-    """The power of the machine is cut."""
+    """The power of the machine is cut: the calling process has ended, and no error handler may catch this."""
 
 
 class CrashableFiles:
@@ -65,7 +65,7 @@ class CrashableFiles:
         self._mutex = threading.RLock()
 
     def crash(self, choice: Random | Fate) -> CrashableFiles:
-        """Return a file system with what may be on the disk after a power loss. This one is unchanged."""
+        """Return a file system with what may be on the disk after a power loss. The present one stays as it is."""
         after = CrashableFiles()
         with self._mutex:
             after._root = self._root.after_crash(choice)
@@ -90,7 +90,7 @@ class CrashableFiles:
             content.flip(position, bits)
 
     def paths(self, directory: Path = Path("/")) -> list[Path]:
-        """Return all files below the directory, sorted by name."""
+        """Return all files below the directory at any depth, sorted by name. Directories are left out."""
         found: list[Path] = []
         for name in self.names(directory):
             path = directory / name

@@ -12,10 +12,10 @@ from verify.checker.invariant import Handler, Invariant
 
 
 class NoReplays(Invariant):
-    """Check I20. A refused outdated request counts as an observation.
+    """Check I20: no request is processed after its deadline, or with a lower epoch than the broker knows.
 
-    A leader's appends and a replica's high watermarks belong to the leader epoch of the broker, or to a later one that
-    the broker learns by them.
+    A refused outdated request counts as an observation. A leader's appends and a replica's high watermarks belong to
+    the leader epoch of the broker, or to a later one that the broker learns by them.
     """
 
     key, name = "I20", "nothing stale is acted on"

@@ -90,8 +90,8 @@ class LeaderCompleteness(Invariant):
     """Check I13: a record acknowledged in an epoch that a later leader ended is at its offset, in that epoch or an
     earlier one.
 
-    The acknowledgements to clients that have the epoch are checked, and those that the brokers recorded. Records may be
-    missing as in I1.
+    The acknowledgements to clients that have the epoch are checked, and the last offset of each that the brokers
+    recorded. Records may be missing as in I1.
     """
 
     key, name = "I13", "what deposed leaders acknowledged is there"

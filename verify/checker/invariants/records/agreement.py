@@ -9,9 +9,9 @@ from verify.checker.invariant import Invariant
 
 
 class OneRecordAnOffset(Invariant):
-    """Check I2: all acknowledgements and answers to readers have the same record at an offset.
+    """Check I2: all acknowledgements with acks=all and answers to readers have the same record at an offset.
 
-    The final log that a client reads is included.
+    The final log is included (`Ending.log`).
     """
 
     key, name = "I2", "one record at an offset"

@@ -25,7 +25,8 @@ class Ends(Invariant):
     The end offset is above each offset acknowledged before the request. No reader of such an offset gets an
     out-of-range error, unless the record was trimmed. The returned first offset is at most the highest trim request. It
     is at least the offset of each trim acknowledged before the request, unless the answer came from a replaced leader
-    that cannot know the trim. No final log begins earlier.
+    that cannot know the trim. No final log begins earlier. A trim that a restarted broker may have forgotten does not
+    count.
     """
 
     key, name = "I8", "the end never goes back"

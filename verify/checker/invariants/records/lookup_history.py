@@ -19,7 +19,11 @@ from verify.checker.look_ups import Fault, LookUp, StoredLog, StoredRecord, Trim
 
 
 class LookUps(Invariant):
-    """Check I18. Compacted topics are not checked, because histories do not contain which record supersedes which."""
+    """Check I18: each look-up by time returned an answer that was possible for the final log.
+
+    A replaced leader may still return a trimmed record. Compacted topics are not checked, because histories do not
+    contain which record supersedes which.
+    """
 
     key, name = "I18", "look-ups by time are exact"
 
