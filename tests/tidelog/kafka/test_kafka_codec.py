@@ -211,6 +211,16 @@ def test_elements_of_a_request_are_bounded_over_all_its_arrays() -> None:
         decode(ProduceRequest, 9, request(256, 256))
 
 
+def test_tagged_fields_of_a_request_count_as_elements() -> None:
+    def request(topics: int) -> bytes:
+        tags = bytes((20,)) + b"".join(bytes((tag, 0)) for tag in range(20))
+        return bytes((0xFF, 0xFF, 0x03)) + (b"\x02t" + tags) * topics + bytes(4)
+
+    assert len(request(0xFFFE)) > 2_000_000
+    with pytest.raises(ProtocolError, match="more than 65536 elements"):
+        decode(MetadataRequest, 9, request(0xFFFE))
+
+
 def test_a_tagged_field_consists_of_its_value_alone() -> None:
     body = encode(ApiVersionsResponse(error_code=0, api_keys=()), 3)
     assert decode(ApiVersionsResponse, 3, body[:-1] + b"\x01\x03\x01\x01").zk_migration_ready

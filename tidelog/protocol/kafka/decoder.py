@@ -44,8 +44,8 @@ Decoder = Callable[[Any, int], tuple[Any, int]]
 MALFORMED = (struct.error, IndexError, UnicodeDecodeError)
 
 
-#: Maximum elements of all arrays of one request, except arrays of numbers. An element takes about a microsecond and up
-#: to a hundred times its bytes.
+#: Maximum elements of all arrays of one request, except arrays of numbers, together with its tagged fields. An element
+#: takes about a microsecond and up to a hundred times its bytes.
 MAX_REQUEST_ELEMENTS = 65_536
 
 
@@ -173,9 +173,7 @@ class _Source:
             self._add(f"{target} = unpack_from(f'>{{{length}}}{item.format}', data, p); p += {needed}")
         else:
             items = self._name("items")
-            if self._is_bounded:
-                self._add(f"elements += {length}")
-                self._add("if elements > MAX_ELEMENTS: raise ProtocolError(f'more than {MAX_ELEMENTS} elements')")
+            self._count_elements(length)
             self._add(f"{items} = []")
             self._add(f"for _ in range({length}):")
             self._indent += 1
@@ -187,6 +185,12 @@ class _Source:
         if nullable:
             self._indent -= 1
         return target
+
+    def _count_elements(self, count: str) -> None:
+        """Refuse a request with too many elements before they are read."""
+        if self._is_bounded:
+            self._add(f"elements += {count}")
+            self._add("if elements > MAX_ELEMENTS: raise ProtocolError(f'more than {MAX_ELEMENTS} elements')")
 
     def _read_nullable_struct(self, cls: type[Struct], path: str) -> str:
         marker, target = self._fixed("b"), self._name("v")
@@ -219,13 +223,18 @@ class _Source:
         count = self._fixed("B")
         self._flush()
         if not tagged:
-            self._add(f"if {count}: p = skip_tagged_fields(data, p - 1)")
+            self._add(f"if {count}:")
+            self._indent += 1
+            self._count_elements(count)
+            self._add("p = skip_tagged_fields(data, p - 1)")
+            self._indent -= 1
             return {}
         values = {each.name: self._name("v") for each in tagged}
         for each in tagged:
             self._add(f"{values[each.name]} = {self._constant('default', each.default)}")
         self._add(f"if {count}:")
         self._indent += 1
+        self._count_elements(count)
         found = self._name("tags")
         self._add(f"{found}, p = read_tagged_fields(data, p - 1)")
         for each in tagged:
