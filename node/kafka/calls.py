@@ -37,16 +37,18 @@ NativeHandler = Callable[[native.Request, RequestContext], NativeOutcome]
 class KafkaApi(NamedTuple):
     """One API as this broker offers it.
 
-    request    the class of its requests
-    versions   the versions that clients are told; the code may support fewer (`request.valid`)
-    handle     returns the response to a request, or raises BrokerError
-    refuse     returns the response that carries an error for the whole request
+    request        the class of its requests
+    versions       the versions that clients are told; the code may support fewer (`request.valid`)
+    handle         returns the response to a request, or raises BrokerError
+    refuse         returns the response that carries an error for the whole request
+    ignores_rest   whether further bytes may follow a request; otherwise the connection of such a client is closed
     """
 
     request: type[Request]
     versions: Versions
     handle: Callable[[Any, Call], Outcome]
     refuse: Callable[[Any, BrokerError], Response]
+    ignores_rest: bool = False
 
 
 def converted(outcome: NativeOutcome, convert: Callable[[Any], Response]) -> Outcome:

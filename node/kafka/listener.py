@@ -239,7 +239,7 @@ class KafkaListener:
             if api is None or not (header.api_version in api.versions and header.api_version in api.request.valid):
                 return self._unsupported(header)
             self._check_size(api, len(frame))
-            request = decode(api.request, header.api_version, frame[position:])
+            request = decode(api.request, header.api_version, frame[position:], ignores_rest=api.ignores_rest)
         except ProtocolError as error:
             raise FrameError(f"sent a request that cannot be read: {error}") from None
         context = RequestContext(

@@ -71,6 +71,7 @@ def test_bytes_after_a_message_are_a_protocol_error(cls: type[Message]) -> None:
         for trailing in (b"\0", b"\xff" * 9):
             with pytest.raises(ProtocolError, match=r"bytes after the end"):
                 decode(cls, version, body + trailing)
+            assert decode(cls, version, body + trailing, ignores_rest=True) == decode(cls, version, body)
 
 
 @EACH

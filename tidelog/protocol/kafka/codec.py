@@ -24,10 +24,11 @@ _decoders: dict[tuple[type[Message], int], tuple[Decoder, bool]] = {}
 _encoders: dict[tuple[type[Message], int], Encoder] = {}
 
 
-def decode(cls: type[M], version: int, body: Buffer) -> M:
+def decode(cls: type[M], version: int, body: Buffer, *, ignores_rest: bool = False) -> M:
     """Return the message of which `body` consists; ProtocolError if the body is anything else.
 
-    Record bytes are views of the body; all other fields are copies.
+    With `ignores_rest`, further bytes may follow the message. Record bytes are views of the body; all other fields are
+    copies.
     """
     decoder, as_view = _decoders.get((cls, version)) or _decoder(cls, version)
     data: Any = memoryview(body) if as_view else body if type(body) is bytes else bytes(body)
@@ -35,7 +36,7 @@ def decode(cls: type[M], version: int, body: Buffer) -> M:
         message, end = decoder(data, 0)
     except MALFORMED as error:
         raise ProtocolError(f"{cls.__name__} version {version}: {error}") from None
-    if end != len(data):
+    if end != len(data) and not ignores_rest:
         raise ProtocolError(f"{cls.__name__} version {version}: {len(data) - end} bytes after the end")
     return cast(M, message)
 
