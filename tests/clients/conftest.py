@@ -16,8 +16,14 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    """Three brokers. At the end no log file may have a traceback, because no request of a client may cause one."""
     with running_cluster(tmp_path_factory.mktemp("clients")) as started:
         yield started
+        assert {broker_id: started.said(broker_id, "Traceback") for broker_id in started.broker_ids} == {
+            1: 0,
+            2: 0,
+            3: 0,
+        }
 
 
 @pytest.fixture(scope="session")

@@ -54,7 +54,8 @@ def test_record_survives_every_codec_and_acks(
     found = client(reader).consume(topic, len(records))
     assert contents(found) == records
     assert [each.offset for each in found] == list(range(len(records)))
-    assert codecs_on_disk(cluster, topic) == {codec}
+    # librdkafka leaves a batch uncompressed that compression does not shorten, such as one of a single null value.
+    assert codec in codecs_on_disk(cluster, topic) <= {codec, "none"}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,83 @@
+"""What librdkafka's AdminClient and kafka-python's are told of the cluster, its topics and their offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import confluent_kafka as ck
+import kafka
+import pytest
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from tests.clients.adapters.foreign_client import ForeignClient, Record
+from tests.processes.harness.cluster import RunningCluster
+from tidelog import TopicPartition
+
+pytestmark = pytest.mark.xdist_group("clients")  # all tests share one cluster
+
+START_MS = 1_790_000_000_000
+
+
+@pytest.fixture
+def admin(servers: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": servers})
+
+
+@pytest.fixture
+def python_admin(servers: str) -> Iterator[kafka.KafkaAdminClient]:
+    with closing(kafka.KafkaAdminClient(bootstrap_servers=servers.split(","))) as client:
+        yield client
+
+
+def test_cluster_is_described_with_the_addresses_of_the_kafka_listener(
+    cluster: RunningCluster, admin: AdminClient, servers: str
+) -> None:
+    described = admin.describe_cluster().result(30)
+    assert sorted(f"{node.host}:{node.port}" for node in described.nodes) == sorted(servers.split(","))
+    assert described.controller.id in cluster.broker_ids
+    assert described.cluster_id == admin.list_topics(timeout=30).cluster_id
+
+
+def test_kafka_python_describes_the_same_cluster(admin: AdminClient, python_admin: kafka.KafkaAdminClient) -> None:
+    theirs, described = python_admin.describe_cluster(), admin.describe_cluster().result(30)
+    assert theirs["cluster_id"] == described.cluster_id
+    assert {each["broker_id"] for each in theirs["brokers"]} == {node.id for node in described.nodes}
+
+
+def test_all_topics_are_listed(cluster: RunningCluster, admin: AdminClient, topic: str) -> None:
+    ours = {name for name in cluster.admin.list_topics() if not name.startswith("__")}
+    theirs = {name for name in admin.list_topics(timeout=30).topics if not name.startswith("__")}
+    assert topic in theirs and theirs == ours
+
+
+def test_topic_is_described_with_leader_and_replicas(cluster: RunningCluster, admin: AdminClient, topic: str) -> None:
+    described = admin.describe_topics(ck.TopicCollection([topic]))[topic].result(30)
+    (partition,) = described.partitions
+    assert partition.leader.id == cluster.leader(TopicPartition(topic, 0))
+    assert {node.id for node in partition.replicas} == {node.id for node in partition.isr} == set(cluster.broker_ids)
+    assert (described.name, described.is_internal) == (topic, False)
+
+
+def test_offsets_are_listed_by_every_specification(
+    client: Callable[[str], ForeignClient], admin: AdminClient, topic: str
+) -> None:
+    times = (0, 3_000, 9_000, 4_000)
+    records = [Record(b"%d" % each, timestamp_ms=START_MS + each) for each in times]
+    client("confluent-kafka").produce(topic, records)
+    tp = ck.TopicPartition(topic, 0)
+    for specification, offset in (
+        (OffsetSpec.earliest(), 0),
+        (OffsetSpec.latest(), 4),
+        (OffsetSpec.max_timestamp(), 2),
+        (OffsetSpec.for_timestamp(START_MS + 3_500), 2),
+    ):
+        assert admin.list_offsets({tp: specification})[tp].result(30).offset == offset
+
+
+def test_unknown_topic_is_reported_as_unknown(admin: AdminClient, python_admin: kafka.KafkaAdminClient) -> None:
+    with pytest.raises(ck.KafkaException) as caught:
+        admin.describe_topics(ck.TopicCollection(["absent"]))["absent"].result(30)
+    assert caught.value.args[0].code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART
+    (described,) = python_admin.describe_topics(["absent"])
+    assert described["error_code"] == ck.KafkaError.UNKNOWN_TOPIC_OR_PART
