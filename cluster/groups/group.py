@@ -50,7 +50,8 @@ class GroupState(Enum):
 class GroupSettings:
     """The settings of all groups of a broker.
 
-    initial_delay_ms  how long an empty group waits for more members after the first
+    initial_delay_ms  how long an empty group waits for more members after the first; a member that joins meanwhile
+                      extends the wait, at most to the rebalance timeout
     max_size          the greatest number of members
     """
 

@@ -51,7 +51,10 @@ PERSISTENT_PATHS = (
 
 
 class MalformedZnodeError(TidelogError):
-    """A znode holds content that Kafka would not have written; the message names the kind of path."""
+    """A znode cannot be decoded: it is not in Kafka's format, or it is a broker's and lacks Tidelog's listeners.
+
+    The message names the path or its kind.
+    """
 
 
 def broker_path(broker_id: int) -> str:

@@ -43,7 +43,7 @@ class Timers(Generic[K]):
         return due
 
     def drop(self, key: K) -> None:
-        """Remove the key's deadline."""
+        """Remove the key's deadline, if it has one."""
         self._due.pop(key, None)
 
     def next_deadline_ms(self) -> int | None:

@@ -12,7 +12,7 @@ from tidelog.protocol.messages import ApiKey
 
 
 def admin_handlers(replicas: ReplicaManager, settings: BrokerSettings, topics: Topics) -> HandlerTable:
-    """Return the part of the dispatch table for administration."""
+    """Return the part of the dispatch table for settings, log directories and the deletion of records."""
     configs, log_dirs = Configs(settings, topics, replicas.metadata, replicas.clock), LogDirs(replicas)
     return {
         ApiKey.DESCRIBE_CONFIGS: lambda request, context: configs.describe(request, context.deadline_ms),

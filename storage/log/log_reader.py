@@ -90,7 +90,8 @@ class LogReader:
     def _whole_batches(
         self, segment: Segment, start: int, data: bytes, offset: int, least: int, end_offset: int
     ) -> tuple[int, int]:
-        """Return how many bytes of `data` are whole batches below `end_offset` that `_fits`, and the offset after them.
+        """Return how many bytes at the start of `data` are whole batches that begin below `end_offset` and that `_fits`
+        accepts, and the offset after them.
 
         `offset` is the reader's offset, and `least` the lowest base offset of the first batch. (0, `offset`) if the
         first batch does not qualify.

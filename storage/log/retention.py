@@ -31,8 +31,9 @@ def count_deletable(
 ) -> int:
     """Return how many of the oldest segments may be deleted.
 
-    Segments below the log start may, except the active one. With `cleanup.policy=delete`, segments beyond
-    `retention.bytes` or `retention.ms` may too, also the active one.
+    Only segments below the high watermark may, and never an empty active one. Of these, segments below the log start
+    may, except the active one. With `cleanup.policy=delete`, segments beyond `retention.bytes` or `retention.ms` may
+    too, also the active one.
     """
     removable = 0
     for segment in segments:

@@ -60,7 +60,8 @@ class BrokerState(ProcessState):
 
     `http_port` serves health and metrics. A port of 0 is not chosen yet.
 
-    `had_directory` is true once the broker's data directory was seen; the directory may be missing since.
+    `had_directory` stays true once the broker's data directory was seen. If the directory is missing later, a start
+    reports the loss, and the broker begins with an empty one.
     """
 
     broker_id: int = 0

@@ -21,7 +21,10 @@ def tools() -> list[tuple[str, ...]]:
 
 
 def read(tool: tuple[str, ...]) -> tuple[str, str]:
-    """Return the configuration that the tool reads from docker-compose.yml, and its complaint; "" if it has none."""
+    """Return what "TOOL config" prints for docker-compose.yml, and the tool's complaint.
+
+    The complaint is the tool's standard error or a non-zero status, or "" if there is neither.
+    """
     done = _run(*tool, "config")
     complaint = done.stderr.strip()
     return done.stdout, complaint or ("" if done.returncode == 0 else f"it ended with status {done.returncode}")

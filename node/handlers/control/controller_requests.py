@@ -182,7 +182,8 @@ class ControllerRequests:
     # --- stopping to lead ------------------------------------------------------------------------------------
 
     def _stop_leading_early(self, request: LeaderAndIsrRequest | StopReplicaRequest) -> None:
-        """Stop leading, at once, each partition that another broker leads in a later epoch.
+        """Stop leading, at once, each partition for which the request has a later leader epoch that this broker does
+        not lead.
 
         The new leader may already acknowledge records. The request itself takes effect only after earlier requests and
         after the disk, so waiting for that would leave two leaders.

@@ -372,7 +372,7 @@ class Accumulator:
             self._leave(queue, None).run_callbacks()
 
     def retry(self, queue: PartitionQueue, error: TidelogError, at_ms: int, *, outcome_unknown: bool) -> None:
-        """Keep the batch that was in flight first, unchanged, to be sent again at `at_ms`.
+        """Leave the batch that was in flight at the head of the queue, unchanged, to be sent again at `at_ms`.
 
         outcome_unknown   the attempt may have been appended
         """

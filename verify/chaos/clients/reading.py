@@ -42,7 +42,10 @@ class Reader(ABC):
         self._sessions = Sessions(self._history, context, moves=self.moves)
 
     async def run(self) -> None:
-        """Read until `context.stopping` is set, recording records and errors, then close the history and return."""
+        """Read until `context.stopping` is set, and close the history at the end, also after an exception.
+
+        Records are written to the history; which errors are written depends on the reader.
+        """
         try:
             await self._read()
         finally:
