@@ -103,7 +103,7 @@ class Invariant(ABC):
         """Return the handlers of the event classes that the invariant needs; the facts are collected before."""
         return {}
 
-    def examine(self) -> None:  # # noqa: B027 - invariants that decide at once, or only at the end, have nothing to do
+    def examine(self) -> None:  # noqa: B027 - invariants that decide at once, or only at the end, have nothing to do
         """Evaluate the new events, as far as that is possible before the end."""
 
     def conclude(self, ending: Ending) -> None:

@@ -45,20 +45,20 @@ class MachineClock:
         self.zero_ms = zero_ms
         self._since_ns = 0
         self._shown_ms = float(EPOCH_MS)
-        self._loop_budget = 1.0
+        self._rate = 1.0
 
     def jump(self, by_ms: int) -> None:
         """Set the wall clock forward, or back if `by_ms` is negative."""
         self._shown_ms += by_ms
 
-    def run_at(self, loop_budget: float) -> None:
+    def run_at(self, rate: float) -> None:
         """Change the rate of the wall clock: 1.0 is right, a greater number fast, a negative one backwards."""
         now_ns = self._timeline.now_ns
-        self._shown_ms += (now_ns - self._since_ns) / NS_PER_MS * self._loop_budget
-        self._since_ns, self._loop_budget = now_ns, loop_budget
+        self._shown_ms += (now_ns - self._since_ns) / NS_PER_MS * self._rate
+        self._since_ns, self._rate = now_ns, rate
 
     def now_ms(self) -> int:
-        return int(self._shown_ms + (self._timeline.now_ns - self._since_ns) / NS_PER_MS * self._loop_budget)
+        return int(self._shown_ms + (self._timeline.now_ns - self._since_ns) / NS_PER_MS * self._rate)
 
     def monotonic_ms(self) -> int:
         return self.zero_ms + self._timeline.now_ns // NS_PER_MS
