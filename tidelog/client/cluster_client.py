@@ -359,13 +359,18 @@ class ClusterClient:
         """
         limit_ms = min(deadline_ms, self.clock.monotonic_ms() + self.settings.bootstrap_timeout_ms)
         attempt = 0
+        reason = ""
         while not self.view.version:
             try:
                 await self.refresh(limit_ms)
             except (NoBrokersError, TimeoutError) as error:
+                # The last attempt usually ends with the time, which says less than the failure of one before.
+                if isinstance(error, NoBrokersError) or not reason:
+                    reason = str(error)
                 if self.clock.monotonic_ms() >= limit_ms:
                     addresses = ", ".join(map(str, self.settings.bootstrap))
-                    raise NoBrokersError(f"no broker answered at {addresses}: {error}") from None
+                    hint = "the addresses must be those of brokers' listeners TIDELOG, not KAFKA"
+                    raise NoBrokersError(f"no broker answered at {addresses}: {reason}; {hint}") from None
                 await self.backoff(attempt, limit_ms)
                 attempt += 1
 

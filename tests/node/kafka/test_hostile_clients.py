@@ -18,7 +18,8 @@ from node.kafka.api_versions import offered
 from node.kafka.calls import Call, KafkaApi, Later, Outcome
 from node.kafka.listener import MAX_PLAIN_BYTES, KafkaListener, ListenerLimits
 from node.runtime.deferred_response import DeferredResponse
-from tidelog.errors import BrokerError, InvalidRequestError
+from tidelog.aio import Producer
+from tidelog.errors import BrokerError, InvalidRequestError, NoBrokersError
 from tidelog.model import Endpoint
 from tidelog.protocol import messages as native
 from tidelog.protocol.kafka.headers import encode_request
@@ -461,3 +462,13 @@ async def test_peer_that_fills_the_memory_and_reads_nothing_is_closed() -> None:
         assert await client.rest() == b""
         other.send(heartbeat(2))
         assert await other.response() == pack(">ih", 2, 0)
+
+
+async def test_own_client_at_the_port_for_kafka_is_told_the_right_listener(caplog: pytest.LogCaptureFixture) -> None:
+    async with live() as broker:
+        with pytest.raises(NoBrokersError, match="must be those of brokers' listeners TIDELOG, not KAFKA"):
+            async with Producer(str(broker.listener.endpoint), bootstrap_timeout_ms=1500) as producer:
+                await producer.send("topic", b"value")
+        assert "speaks ZeroMQ" in caplog.text
+        assert "host-1:9600" in caplog.text
+        await broker.check()
