@@ -6,9 +6,9 @@ from node.kafka.api_versions import offered
 from node.kafka.calls import Call, KafkaApi, NativeHandler, Outcome
 from node.kafka.topic_names import TopicNames
 from node.kafka.translation.configs import ConfigTranslation
-from node.kafka.translation.group_admin import GroupAdminTranslation
-from node.kafka.translation.group_membership import GroupMembershipTranslation
-from node.kafka.translation.group_offsets import GroupOffsetTranslation
+from node.kafka.translation.groups.admin import GroupAdminTranslation
+from node.kafka.translation.groups.membership import GroupMembershipTranslation
+from node.kafka.translation.groups.offsets import GroupOffsetTranslation
 from node.kafka.translation.log_offsets import LogOffsetTranslation
 from node.kafka.translation.metadata import MetadataTranslation
 from node.kafka.translation.producers import ProducerTranslation
