@@ -12,7 +12,7 @@ from tests.processes.harness.command import Shell
 WORTH_READING = re.compile(
     r" INFO ("
     r"node\.process\.broker: broker \d serves health and metrics at http://\S+"
-    r"|node\.process\.broker: broker \d serves \S+, \S+, epoch \d+"
+    r"|node\.process\.broker: broker \d serves (\S+, )+epoch \d+"
     r"|node\.controller\.controller_term: broker \d is the controller, epoch 1"
     r"|node\.groups\.offsets_topic: created __consumer_offsets with 50 partitions"
     r")$"

@@ -31,7 +31,12 @@ def anybodys_directory() -> Iterator[Path]:
 def test_wheel_runs_a_cluster_for_an_unprivileged_user(anybodys_directory: Path) -> None:
     place = anybodys_directory
     not_root = UNPRIVILEGED if os.getuid() == 0 else None
-    environment = {"PATH": os.environ["PATH"], "HOME": str(place), "TIDELOG_HOME": str(place / "home")}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(place),
+        "TIDELOG_HOME": str(place / "home"),
+        "TIDELOG_PORT": "0",
+    }
     environment["LD_LIBRARY_PATH"] = str(place / "python/lib")  # a Python that was built shared and then moved
     environment |= {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
 

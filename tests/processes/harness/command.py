@@ -37,7 +37,7 @@ class Shell:
 
     def environment(self, changes: Mapping[str, str | None] | None = None) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("TIDELOG", "PYTEST", "XDG"))}
-        merged = {**kept, "TIDELOG_HOME": str(self.home), **(changes or {})}
+        merged = {**kept, "TIDELOG_HOME": str(self.home), "TIDELOG_PORT": "0", **(changes or {})}
         return {name: value for name, value in merged.items() if value is not None}
 
     def start(
