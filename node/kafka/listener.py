@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import NamedTuple
 
 from node.kafka.api_versions import API_VERSIONS, offered
-from node.kafka.calls import Call, KafkaApi, Later, Outcome
+from node.kafka.calls import Call, KafkaApi, Later
 from node.kafka.connection import Connection, FrameOutcome, Frames, LaterFrames
 from node.kafka.frames import READ_BYTES, ZEROMQ, FrameError
 from node.kafka.request_memory import RequestMemory
@@ -304,12 +304,12 @@ class KafkaListener:
         self.times.answered(header.api_key, begun_ns)
         return frames
 
-    def _unsupported(self, header: RequestHeader) -> Sequence[bytes]:
+    def _unsupported(self, header: RequestHeader) -> Frames:
         """Return the answer to ApiVersions in an unknown version, which Kafka gives in version 0. Refuse other APIs."""
         if header.api_key != API_VERSIONS:
             raise FrameError(f"sent API {header.api_key} version {header.api_version}, which is not offered")
         response = offered(self._apis.values(), UnsupportedVersionError.code)
-        return encode_response(response, 0, header.correlation_id)  # type: ignore[return-value]
+        return encode_response(response, 0, header.correlation_id)
 
 
 def _later(outcome: Later, finish: Callable[[Response], Frames]) -> LaterFrames:
@@ -330,6 +330,3 @@ def _later(outcome: Later, finish: Callable[[Response], Frames]) -> LaterFrames:
         deferred.on_complete(on_complete)
 
     return LaterFrames(subscribe)
-
-
-__all__ = ["KafkaListener", "ListenerLimits", "Outcome"]

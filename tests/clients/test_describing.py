@@ -1,4 +1,4 @@
-"""What librdkafka's AdminClient and kafka-python's are told of the cluster, its topics and their offsets."""
+"""The AdminClients of librdkafka and kafka-python describe the cluster, its topics and their offsets."""
 
 from __future__ import annotations
 

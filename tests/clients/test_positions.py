@@ -1,4 +1,4 @@
-"""Where foreign clients begin to read: an offset, a time, the beginning; and what they are told of offsets."""
+"""Foreign clients begin to read at an offset, a time or the beginning, and look offsets up."""
 
 from __future__ import annotations
 

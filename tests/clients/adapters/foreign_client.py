@@ -1,4 +1,4 @@
-"""What the tests ask of every foreign client."""
+"""The operations that the tests need of every foreign client, and the values that they exchange."""
 
 from __future__ import annotations
 
