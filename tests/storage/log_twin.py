@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hypothesis import seed
 from hypothesis import strategies as st
 
 from storage.file_names import CLEANED_SUFFIX
@@ -78,7 +79,7 @@ class Kept(NamedTuple):
 
 
 #: The most rounds of sequences in a test. The first round reaches all cases in nearly every run.
-_ROUNDS = 5
+_ROUNDS = 20
 
 
 class CaseCounts(Counter[str]):
@@ -88,9 +89,12 @@ class CaseCounts(Counter[str]):
         self[case] += bool(condition)
 
     def run_until_reached(self, sequences: Callable[[CaseCounts], None], *cases: str, least: int) -> None:
-        """Run sequences until each case has occurred that often, because they are random."""
-        for _ in range(_ROUNDS):
-            sequences(self)
+        """Run sequences until each case has occurred that often, because they are random.
+
+        Each round has its own seed. Without it, all rounds are the same where hypothesis runs without chance.
+        """
+        for number in range(_ROUNDS):
+            seed(number)(sequences)(self)
             if all(self[each] >= least for each in cases):
                 return
         raise AssertionError(f"too seldom: {self}")

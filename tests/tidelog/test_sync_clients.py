@@ -28,10 +28,15 @@ from tidelog.records.encode import encode_batch
 P0 = TopicPartition("t", 0)
 
 
-def threads() -> set[str]:
-    return {thread.name for thread in threading.enumerate() if thread.name.startswith("tidelog")}
+@pytest.fixture
+def no_thread_stays() -> Iterator[None]:
+    """Check after the test that each thread which began in it has ended. Threads of tests before may end meanwhile."""
+    before = set(threading.enumerate())
+    yield
+    assert set(threading.enumerate()) <= before
 
 
+@pytest.mark.usefixtures("no_thread_stays")
 def test_records_go_through_and_no_thread_stays() -> None:
     cluster = FakeCluster()
     with in_memory(Admin, cluster) as admin:
@@ -51,7 +56,6 @@ def test_records_go_through_and_no_thread_stays() -> None:
             assert next(iter([*consumer.topics()])) == "t"
         (topic,) = admin.describe_topics(["t"])
         assert topic.partitions[0].high_watermark == 1000
-    assert threads() == set()
 
 
 def test_many_threads_share_a_producer_and_each_keeps_its_order() -> None:
@@ -226,6 +230,7 @@ def test_waits_for_metadata_and_for_space_share_max_block_ms() -> None:
 
 
 @pytest.mark.parametrize("forever", [2**63 // 1000, float("inf")])
+@pytest.mark.usefixtures("no_thread_stays")
 def test_a_wait_may_be_longer_than_any_lock_can_be_waited_for(forever: float) -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
@@ -244,7 +249,6 @@ def test_a_wait_may_be_longer_than_any_lock_can_be_waited_for(forever: float) ->
     assert consumer.poll(forever_ms)[P0][0].value == b"v"
     assert consumer.position(P0, forever_ms) == 3
     consumer.close(timeout_ms=forever_ms)
-    assert threads() == set()
 
 
 def test_records_of_an_interrupted_poll_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,6 +284,7 @@ def interrupted_when_done(core: Any, name: str, monkeypatch: pytest.MonkeyPatch)
     signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.usefixtures("no_thread_stays")
 def test_interrupted_close_fails_the_rest_on_the_callback_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
@@ -309,7 +314,6 @@ def test_interrupted_close_fails_the_rest_on_the_callback_thread(monkeypatch: py
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert left.failed() and calls == ["tidelog-producer"]
-    assert threads() == set()
 
 
 @pytest.mark.filterwarnings(
@@ -394,6 +398,7 @@ class Told(ConsumerRebalanceListener):
         self.consumer.commit()
 
 
+@pytest.mark.usefixtures("no_thread_stays")
 def test_listener_runs_in_the_polling_thread_and_may_call_the_consumer() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
@@ -409,7 +414,6 @@ def test_listener_runs_in_the_polling_thread_and_may_call_the_consumer() -> None
     assert listener.calls == [("assigned", {P0}, here), ("revoked", {P0}, here)]
     assert cluster.coordinator.committed["g"][P0].committed_offset == 2
     assert cluster.coordinator.groups["g"].members == {}
-    assert threads() == set()
 
 
 def test_iteration_over_a_subscription_commits_the_yielded_records() -> None:
