@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from tidelog.history.broker_events import HighWatermark, Truncate
 from tidelog.model import TopicPartition
 from verify.simulation.run import JUDGED, LINEAGE
 from verify.simulation.scenario import Scenario
-from verify.simulation.seeds import simulate
+from verify.simulation.seeds import simulate, simulate_all
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,6 +34,18 @@ def test_seed_gives_the_same_trace_in_another_process(
     again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
     assert "\n".join(first) in again.stdout
     assert outcome.digest in again.stdout
+
+
+@pytest.mark.parametrize("read", [1, 4])
+def test_closed_simulation_leaves_no_process_and_no_thread(read: int) -> None:
+    threads = threading.active_count()
+    outcomes = simulate_all([Scenario.of_seed(seed, 2) for seed in range(1, 5)], jobs=2)
+    for _ in range(read):
+        next(outcomes)
+    assert multiprocessing.active_children()
+    outcomes.close()
+    assert not multiprocessing.active_children()
+    assert threading.active_count() == threads
 
 
 def test_two_seeds_give_two_traces() -> None:

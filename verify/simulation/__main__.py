@@ -6,7 +6,8 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 
 from verify.simulation.run import Outcome
@@ -72,18 +73,20 @@ def _run(scenarios: list[Scenario], arguments: argparse.Namespace, *, one: bool)
     summary, screen = Summary(len(scenarios)), _Screen(quiet=arguments.json)
     if one:
         screen.say(str(scenarios[0]))
-        outcomes: Iterable[Outcome] = (simulate(scenario, print if arguments.trace else None) for scenario in scenarios)
+        show = print if arguments.trace else None
+        outcomes: Generator[Outcome, None, None] = (simulate(scenario, show) for scenario in scenarios)
     else:
         outcomes = simulate_all(scenarios, arguments.jobs)
     stopped = False
     try:
-        for outcome in outcomes:
-            summary.add(outcome)
-            if outcome.wrong:
-                screen.say(f"seed {outcome.scenario.seed} failed: {outcome.wrong[0]}")
-            screen.show(summary.progress())
-            if outcome.wrong and not arguments.keep_going:
-                break
+        with closing(outcomes):
+            for outcome in outcomes:
+                summary.add(outcome)
+                if outcome.wrong:
+                    screen.say(f"seed {outcome.scenario.seed} failed: {outcome.wrong[0]}")
+                screen.show(summary.progress())
+                if outcome.wrong and not arguments.keep_going:
+                    break
     except KeyboardInterrupt:
         stopped = True
     screen.say(summary.progress())

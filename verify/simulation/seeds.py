@@ -8,7 +8,7 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 
@@ -54,22 +54,24 @@ def _simulate(scenario: Scenario, show: Callable[[str], object] | None) -> Outco
     return outcome
 
 
-def simulate_all(scenarios: Iterable[Scenario], jobs: int) -> Iterator[Outcome]:
+def simulate_all(scenarios: Iterable[Scenario], jobs: int) -> Generator[Outcome, None, None]:
     """Yield the outcomes of the scenarios in order of completion, with up to `jobs` processes.
 
-    With one job the scenarios are simulated in this process, in order. When the iteration is abandoned, scenarios that
-    have not begun are dropped.
+    With one job the scenarios are simulated in this process, in order. Closing the generator drops the scenarios that
+    have not begun, and returns when the others and their processes have ended.
     """
     pending = list(scenarios)
     if jobs <= 1:
         yield from map(simulate, pending)
         return
-    with ProcessPoolExecutor(jobs) as pool:
-        try:
-            for done in as_completed([pool.submit(simulate, scenario) for scenario in pending]):
-                yield done.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    pool = ProcessPoolExecutor(jobs)
+    try:
+        for done in as_completed([pool.submit(simulate, scenario) for scenario in pending]):
+            yield done.result()
+    finally:
+        # The pool's thread must have ended before the interpreter exits, because the exit handler of
+        # concurrent.futures writes to a pipe that the thread closes.
+        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
