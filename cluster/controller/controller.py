@@ -32,7 +32,7 @@ from cluster.controller.leader_selection import decide, review
 from cluster.controller.liveness import Liveness
 from cluster.controller.partition_context import BrokerSets, ElectionPolicy, PartitionContext
 from cluster.controller.preferred_leaders import imbalanced
-from cluster.controller.replica_deletion import ReplicaDeletion
+from cluster.controller.replicas.replica_deletion import ReplicaDeletion
 from cluster.controller.unclean_recovery import LogEnd
 from cluster.state import NO_VERSION, BrokerRegistration, TopicAssignment, VersionedState
 from tidelog.errors import BrokerError

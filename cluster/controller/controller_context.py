@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cluster.controller.effects import Effect, SendLeaderAndIsr, SendStopReplica
 from cluster.controller.partition_context import BrokerSets, ElectionPolicy, PartitionContext
-from cluster.controller.reassignment import ReassignmentProgress
+from cluster.controller.replicas.reassignment import ReassignmentProgress
 from cluster.state import BrokerRegistration, PartitionState, TopicAssignment
 from tidelog.model import TopicPartition
 from tidelog.protocol.control_messages import (

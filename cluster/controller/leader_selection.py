@@ -23,7 +23,7 @@ from cluster.controller.decision import (
 from cluster.controller.election import initial_state, next_state, preferred_state, renewed_state
 from cluster.controller.liveness import Liveness
 from cluster.controller.partition_context import REGISTRATION_DELAY_MS, BrokerSets, PartitionContext
-from cluster.controller.reassignment import state_without_removed_replicas
+from cluster.controller.replicas.reassignment import state_without_removed_replicas
 from cluster.controller.timer import Timer
 from cluster.controller.unclean_recovery import GONE, LogEnd, LogEndQuery, choose_recovery_leader
 from cluster.state import PartitionState, VersionedState
@@ -305,8 +305,8 @@ class _Selection:
     # --- F, G ----------------------------------------------------------------------------------------
 
     def reassign(self) -> Write | Ask | Wait | ConfirmRemoval | None:
-        """Return the next step of a reassignment (`cluster.controller.reassignment`); None without a leader or a next
-        step.
+        """Return the next step of a reassignment (`cluster.controller.replicas.reassignment`); None without a leader or
+        a next step.
         """
         move = self._partition.reassignment
         if move is None or self._state.leader == NO_LEADER:

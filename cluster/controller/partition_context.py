@@ -16,7 +16,7 @@ from cluster.controller.decision import (
     Wait,
     Write,
 )
-from cluster.controller.reassignment import ReassignmentProgress
+from cluster.controller.replicas.reassignment import ReassignmentProgress
 from cluster.controller.timer import Timer
 from cluster.controller.unclean_recovery import LogEndQuery, SuspectReplicas
 from cluster.state import ReplicaAssignment, VersionedState

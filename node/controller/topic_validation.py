@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection
 
-from cluster.controller.placement import check_assignment, check_replicas, place_more_replicas, place_replicas
+from cluster.controller.replicas.placement import check_assignment, check_replicas, place_more_replicas, place_replicas
 from cluster.state import ReplicaAssignment, TopicAssignment
 from cluster.uuids import random_uuid
 from node.metadata.internal_topics import INTERNAL_TOPICS, InternalTopicRules, check_new_partitions

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
 from node.settings.broker_settings import BrokerSettings
-from tidelog.client.async_event import Flag
+from tidelog.client.tasks.async_event import Flag
 from tidelog.clock import Clock
 from tidelog.model import TopicPartition
 

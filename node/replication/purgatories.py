@@ -13,7 +13,7 @@ from node.purgatory.delayed_response import DelayedResponse
 from node.purgatory.purgatory import Purgatory
 from node.replication.delayed_produce import DelayedProduce
 from node.replication.fetch_sessions import FetchSession, FetchSessions
-from tidelog.client.async_event import Signal
+from tidelog.client.tasks.async_event import Signal
 from tidelog.model import TopicPartition
 
 

@@ -9,7 +9,7 @@ from tidelog.history.columns import DAMAGED
 from tidelog.model import TopicPartition
 from verify.chaos.payload import make_id, payload
 from verify.chaos.results.final_logs import read_leaders
-from verify.checker.logs import READ
+from verify.checker.inputs.logs import READ
 
 TPS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from verify.chaos.report.axis import Axis
+from verify.chaos.report.drawing.axis import Axis
 
 
 def texts(seconds: float, level: int) -> list[str]:

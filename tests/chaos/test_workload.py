@@ -11,7 +11,7 @@ from tidelog.history.history_files import history_path, read_history
 from tidelog.history.operations import Client
 from verify.chaos.load import Load
 from verify.chaos.workload import Workload
-from verify.checker.run_directory import RunDirectory
+from verify.checker.inputs.run_directory import RunDirectory
 
 #: No broker listens at this address.
 NOWHERE = "127.0.0.1:1"

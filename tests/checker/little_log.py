@@ -38,8 +38,8 @@ from tidelog.history.operations import (
 from tidelog.model import TopicPartition
 from verify.checker.checker import Checker
 from verify.checker.facts import Source
+from verify.checker.inputs.logs import READ, EpochStart, FinalLog, StoredBatch
 from verify.checker.invariant import Ending, Window
-from verify.checker.logs import READ, EpochStart, FinalLog, StoredBatch
 from verify.checker.verdict import Verdict
 
 TPS = [TopicPartition("t", 0), TopicPartition("t", 1)]

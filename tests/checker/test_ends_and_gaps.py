@@ -28,8 +28,8 @@ from tidelog.history.operations import (
 from tidelog.model import TopicPartition
 from verify.checker.checker import Checker
 from verify.checker.findings import Finding
+from verify.checker.inputs.logs import FinalLog
 from verify.checker.invariant import Ending, Window
-from verify.checker.logs import FinalLog
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 

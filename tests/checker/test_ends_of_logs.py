@@ -13,8 +13,8 @@ from tidelog.history.events import Event
 from tidelog.history.operations import ProduceInvoked, ProduceOk, Read, TrimInvoked, TrimOk, TrimUnknown
 from tidelog.model import TopicPartition
 from verify.checker.findings import Finding
+from verify.checker.inputs.logs import READ, EpochStart, FinalLog, StoredBatch
 from verify.checker.invariant import Ending
-from verify.checker.logs import READ, EpochStart, FinalLog, StoredBatch
 from verify.checker.verdict import Row, Status
 
 TP = TopicPartition("t", 0)

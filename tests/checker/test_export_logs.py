@@ -12,8 +12,8 @@ from tidelog.history.columns import DAMAGED
 from tidelog.model import TopicPartition
 from tidelog.records import encode_batch
 from verify.chaos.payload import make_id, payload
-from verify.checker.export_logs import main, read_replica
-from verify.checker.logs import EpochStart, read_final_log
+from verify.checker.inputs.export_logs import main, read_replica
+from verify.checker.inputs.logs import EpochStart, read_final_log
 
 TP = TopicPartition("orders", 0)
 

@@ -33,7 +33,7 @@ from tidelog.history.operations import (
     TrimUnknown,
 )
 from tidelog.model import TopicPartition
-from verify.checker.logs import FinalLog, read_final_log, read_final_logs, write_final_log
+from verify.checker.inputs.logs import FinalLog, read_final_log, read_final_logs, write_final_log
 
 TP = TopicPartition("t", 0)
 INVOKED = ProduceInvoked(TP, [1, 2], [5, 6], [100, 110])

@@ -14,8 +14,8 @@ from tidelog.history.group_operations import Assigned, CommitInvoked, CommitOk, 
 from tidelog.history.operations import Client, ProduceInvoked, ProduceOk, Read
 from tidelog.model import TopicPartition
 from verify.checker.checker import Checker
+from verify.checker.inputs.logs import READ, FinalLog
 from verify.checker.invariant import Ending
-from verify.checker.logs import READ, FinalLog
 from verify.checker.verdict import Status
 
 TP = TopicPartition("t", 0)

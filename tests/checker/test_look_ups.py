@@ -13,8 +13,8 @@ from tidelog.history.broker_events import Broker
 from tidelog.history.operations import Client, LookUpOk, ProduceInvoked, ProduceOk, TrimOk
 from tidelog.model import TopicPartition
 from verify.checker.checker import Checker
+from verify.checker.inputs.logs import FinalLog
 from verify.checker.invariant import Ending
-from verify.checker.logs import FinalLog
 from verify.checker.look_ups import Fault, LookUp, StoredRecord, Trim, Verdict, judge
 
 #: Offset, timestamp, sent, acknowledged, superseded: timestamps go up and down, 2 and 4 are equal, 3 has a successor.

@@ -14,7 +14,7 @@ from tests.checker.mutations import MUTATIONS
 from tests.checker.written_run import write_run
 from tidelog.history.history_files import history_path
 from verify.checker.__main__ import check
-from verify.checker.run_directory import RunDirectory, write_compacted
+from verify.checker.inputs.run_directory import RunDirectory, write_compacted
 from verify.checker.verdict import Verdict
 
 MUTATION = {each.name: each.spoil for each in MUTATIONS}

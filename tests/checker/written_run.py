@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.checker.little_log import Case
 from tidelog.history.history_files import HistoryWriter, history_path
-from verify.checker.logs import write_final_log
-from verify.checker.run_directory import write_compacted, write_windows
+from verify.checker.inputs.logs import write_final_log
+from verify.checker.inputs.run_directory import write_compacted, write_windows
 
 
 def write_run(directory: Path, case: Case) -> None:

@@ -28,7 +28,7 @@ from cluster.controller.partition_context import (
     LeaderHandoff,
     PartitionContext,
 )
-from cluster.controller.reassignment import ReassignmentProgress
+from cluster.controller.replicas.reassignment import ReassignmentProgress
 from cluster.controller.timer import Timer
 from cluster.controller.unclean_recovery import LogEnd, LogEndQuery, SuspectReplicas
 from cluster.state import PartitionState, ReplicaAssignment, VersionedState

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.controller.placement import check_assignment, place_more_replicas, place_replicas
+from cluster.controller.replicas.placement import check_assignment, place_more_replicas, place_replicas
 from tidelog.errors import (
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cluster.controller.effects import Effect, SendLeaderAndIsr, SendStopReplica
-from cluster.controller.reassignment import state_without_removed_replicas
+from cluster.controller.replicas.reassignment import state_without_removed_replicas
 from cluster.state import PartitionState, ReplicaAssignment
 from tests.cluster.controller_stage import TP, Cluster, broker, short
 from tidelog.model import NO_LEADER, TopicPartition

@@ -23,8 +23,8 @@ from verify.chaos.results.activity import Activity
 from verify.chaos.results.final_logs import copy_replica_logs, read_final_logs
 from verify.chaos.results.tail import HistoryTail
 from verify.chaos.workload import Workload, create_topics
-from verify.checker.logs import read_final_log
-from verify.checker.run_directory import RunDirectory
+from verify.checker.inputs.logs import read_final_log
+from verify.checker.inputs.run_directory import RunDirectory
 
 LEAST_RATE = 200
 LOAD = Load(rate=400, delivery_timeout_ms=8_000)

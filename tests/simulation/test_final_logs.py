@@ -15,7 +15,7 @@ from tidelog.history.columns import DAMAGED
 from tidelog.model import TopicPartition
 from tidelog.records import HEADER_BYTES, encode_batch, iter_headers
 from verify.chaos.payload import make_id, payload
-from verify.checker.export_logs import read_replica
+from verify.checker.inputs.export_logs import read_replica
 from verify.simulation.cluster.final_logs import replica_log
 from verify.simulation.disks.crashable_files import CrashableFiles
 

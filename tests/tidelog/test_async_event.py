@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.virtual_time import on_virtual_time
-from tidelog.client.async_event import Flag
+from tidelog.client.tasks.async_event import Flag
 
 
 def now_s() -> float:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.tidelog.clients import seconds
 from tests.virtual_time import on_virtual_time
-from tidelog.client.background import Background, SupervisedTask
+from tidelog.client.tasks.background import Background, SupervisedTask
 from tidelog.errors import InternalError, NoBrokersError
 
 
@@ -85,7 +85,7 @@ async def test_kept_task_that_fails_starts_again_after_growing_pauses(caplog: py
         kept.start()
         await asyncio.sleep(4)
     assert work.pauses_s[:6] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
-    (line,) = [record for record in caplog.records if record.name == "tidelog.client.background"]
+    (line,) = [record for record in caplog.records if record.name == "tidelog.client.tasks.background"]
     assert "the heartbeats failed unexpectedly" in line.getMessage() and line.exc_info is not None
     with pytest.raises(InternalError, match="the heartbeats"):
         background.raise_failure()

@@ -22,8 +22,8 @@ from tidelog.client.diagnosis.gather_replica_status import ask_facts
 from tidelog.client.environment import ClientEnvironment
 from tidelog.client.help import client_repr, shows_settings
 from tidelog.client.leader_requests import Asked, PerLeaderRequest
-from tidelog.client.lifecycle import LoopBound
 from tidelog.client.settings import AdminOptions, AdminSettings, BootstrapServers, make_settings
+from tidelog.client.tasks.lifecycle import LoopBound
 from tidelog.errors import (
     BrokerError,
     ClosedError,

@@ -24,8 +24,8 @@ from tidelog.client.consumer.poll_remainder import PollRemainder
 from tidelog.client.consumer.seek_to_time import StartingPoint, starting_points
 from tidelog.client.environment import ClientEnvironment
 from tidelog.client.help import assignment_repr, client_repr, shows_settings
-from tidelog.client.lifecycle import LoopBound
 from tidelog.client.settings import BootstrapServers, ConsumerOptions, ConsumerSettings, make_settings
+from tidelog.client.tasks.lifecycle import LoopBound
 from tidelog.errors import (
     ArgumentValueError,
     ClosedError,

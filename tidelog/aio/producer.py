@@ -9,15 +9,15 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from tidelog import arguments
-from tidelog.client.async_event import Flag
 from tidelog.client.cluster_client import ClusterClient
 from tidelog.client.environment import ClientEnvironment
 from tidelog.client.help import client_repr, shows_settings
-from tidelog.client.lifecycle import LoopBound
 from tidelog.client.producer.accumulator import TopicQueues
 from tidelog.client.producer.record_future import RecordFuture, RecordRun
 from tidelog.client.producer.sender import Sender
 from tidelog.client.settings import BootstrapServers, ProducerOptions, ProducerSettings, make_settings
+from tidelog.client.tasks.async_event import Flag
+from tidelog.client.tasks.lifecycle import LoopBound
 from tidelog.errors import BufferExhaustedError, ClosedError, TimeoutError
 from tidelog.model import Buffer, RecordMetadata, TopicPartition
 from tidelog.quantities import count_of, plural

@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
-from tidelog.client.background import Background, SupervisedTask
 from tidelog.client.metadata import ClusterView, TopicView, no_such_partition
 from tidelog.client.settings import ClientSettings
+from tidelog.client.tasks.background import Background, SupervisedTask
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import (
     BrokerError,

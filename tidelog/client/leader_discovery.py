@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tidelog.client.async_event import Flag
 from tidelog.client.cluster_client import REFRESH, ClusterClient
+from tidelog.client.tasks.async_event import Flag
 
 
 class LeaderSearch:

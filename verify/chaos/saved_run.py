@@ -11,7 +11,7 @@ from verify.chaos.results.judging import judge
 from verify.chaos.results.verdict import count_rows
 from verify.chaos.run import Result
 from verify.chaos.run_directory import RESULTS
-from verify.checker.run_directory import RunDirectory
+from verify.checker.inputs.run_directory import RunDirectory
 
 
 def judge_again(directory: Path) -> Result:

@@ -17,7 +17,7 @@ from tidelog.errors import LocalError, TopicAlreadyExistsError
 from tidelog.local.broker import broker_environment
 from tidelog.local.processes.process import Process
 from verify.chaos.load import Load, Part
-from verify.checker.run_directory import write_compacted
+from verify.checker.inputs.run_directory import write_compacted
 
 DIRECTORY = "clients"
 _LOOK_AGAIN_S = 0.1

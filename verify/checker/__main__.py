@@ -10,7 +10,7 @@ import click
 from tidelog.cli.commands import Command
 from tidelog.errors import HistoryError
 from verify.checker.checker import INVARIANTS
-from verify.checker.run_directory import RunDirectory
+from verify.checker.inputs.run_directory import RunDirectory
 
 
 @click.command("check", cls=Command)

@@ -24,7 +24,7 @@ from tidelog.history.operations import (
 from tidelog.model import TopicPartition
 from verify.checker.by_record import ByRecord
 from verify.checker.findings import record_name, seconds
-from verify.checker.logs import FinalLog
+from verify.checker.inputs.logs import FinalLog
 from verify.checker.observed_offsets import ObservedOffsets
 from verify.checker.timeline import RunningMax
 

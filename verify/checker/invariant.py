@@ -11,7 +11,7 @@ from tidelog.frozen_dataclass import frozen
 from tidelog.model import TopicPartition
 from verify.checker.facts import Facts, PartitionFacts
 from verify.checker.findings import Finding, Tally
-from verify.checker.logs import READ, FinalLog
+from verify.checker.inputs.logs import READ, FinalLog
 
 T = TypeVar("T")
 

@@ -21,8 +21,8 @@ from tidelog.model import NO_LEADER, TopicPartition
 from verify.chaos.results.final_logs import read_leaders
 from verify.checker.checker import Checker
 from verify.checker.facts import Source
+from verify.checker.inputs.logs import FinalLog
 from verify.checker.invariant import Ending, Window
-from verify.checker.logs import FinalLog
 from verify.checker.verdict import Verdict
 from verify.simulation.cluster.admin_operations import TEMPORARY_TOPIC, AdminOperations
 from verify.simulation.cluster.brokers import SimulatedBroker

@@ -30,7 +30,7 @@ from cluster.backoff import Backoff
 from cluster.replication.follower import Phase
 from node.replication.fetching.partition_fetch_state import PartitionFetchState
 from node.runtime.loop_budget import LoopBudget
-from tidelog.client.async_event import Signal
+from tidelog.client.tasks.async_event import Signal
 from tidelog.clock import Clock
 from tidelog.errors import (
     BrokerError,

@@ -10,7 +10,7 @@ from tests.checker.little_log import COMPACTED_TP, Case
 from tests.checker.mutations.mutation import NothingToSpoil, mutation
 from tests.checker.mutations.spoiling import all_of
 from tidelog.history.operations import ProduceInvoked, ProduceOk
-from verify.checker.logs import READ, FinalLog
+from verify.checker.inputs.logs import READ, FinalLog
 
 
 def _keys(case: Case) -> dict[int, int]:

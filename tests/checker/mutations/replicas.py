@@ -10,7 +10,7 @@ from tests.checker.mutations.mutation import mutation
 from tests.checker.mutations.spoiling import beheaded, cut, logs, longer, one_of
 from tidelog.history.broker_events import Ack
 from tidelog.history.operations import ProduceOk, ProduceUnknown
-from verify.checker.logs import READ, EpochStart, FinalLog
+from verify.checker.inputs.logs import READ, EpochStart, FinalLog
 
 
 @mutation("I13")

@@ -12,7 +12,7 @@ from tests.checker.mutations.mutation import NothingToSpoil
 from tidelog.history.events import Event
 from tidelog.history.operations import Read
 from tidelog.model import TopicPartition
-from verify.checker.logs import FinalLog
+from verify.checker.inputs.logs import FinalLog
 
 E = TypeVar("E")
 

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from tidelog import arguments
 from tidelog.client.blocking.io_thread import IoThread
 from tidelog.client.cluster_client import ClusterClient
-from tidelog.client.lifecycle import free_dropped
+from tidelog.client.tasks.lifecycle import free_dropped
 
 T = TypeVar("T")
 

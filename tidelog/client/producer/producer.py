@@ -17,10 +17,10 @@ from tidelog.aio.producer import Producer as AsyncProducer
 from tidelog.client.blocking.io_thread import IoThread
 from tidelog.client.environment import ClientEnvironment
 from tidelog.client.help import client_repr, shows_settings
-from tidelog.client.lifecycle import free_dropped
 from tidelog.client.producer.accumulator import TopicQueues
 from tidelog.client.producer.record_future import RecordFuture, RecordRun
 from tidelog.client.settings import BootstrapServers, ProducerOptions, ProducerSettings
+from tidelog.client.tasks.lifecycle import free_dropped
 from tidelog.clock import bearable_s
 from tidelog.errors import BufferExhaustedError, ClosedError
 from tidelog.model import Buffer

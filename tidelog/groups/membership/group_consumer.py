@@ -19,12 +19,12 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
-from tidelog.client.async_event import Signal
-from tidelog.client.background import SupervisedTask
 from tidelog.client.cluster_client import ClusterClient
 from tidelog.client.consumer.fetching.assigned_partition import AssignedPartition
 from tidelog.client.consumer.fetching.fetcher import Fetcher
 from tidelog.client.settings import ConsumerSettings
+from tidelog.client.tasks.async_event import Signal
+from tidelog.client.tasks.background import SupervisedTask
 from tidelog.errors import (
     CommitFailedError,
     FencedInstanceIdError,

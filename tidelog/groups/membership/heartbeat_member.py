@@ -6,9 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 
-from tidelog.client.background import SupervisedTask
 from tidelog.client.cluster_client import ClusterClient
 from tidelog.client.settings import ConsumerSettings
+from tidelog.client.tasks.background import SupervisedTask
 from tidelog.errors import TidelogError
 from tidelog.groups.assignment.group_leader import assign, candidates, topics_of
 from tidelog.groups.assignment.sticky_user_data import MemberData

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from tidelog.client.async_event import Flag
-from tidelog.client.background import SupervisedTask
 from tidelog.client.cluster_client import ClusterClient
+from tidelog.client.tasks.async_event import Flag
+from tidelog.client.tasks.background import SupervisedTask
 from tidelog.errors import TidelogError
 from tidelog.groups.membership.subscription import Subscription
 

@@ -11,7 +11,7 @@ from tools.bench.command_output import output_of
 from tools.bench.environment import BenchEnvironment, Benchmark
 from tools.bench.results import Figure
 from tools.bench.without_cluster.checker_run import write_run
-from verify.checker.run_directory import RunDirectory
+from verify.checker.inputs.run_directory import RunDirectory
 
 _WRITES = 1_000_000
 _READERS = 3

@@ -14,7 +14,7 @@ from tidelog.history.columns import SEQUENCE_BITS
 from tidelog.history.history_files import HistoryWriter, history_path
 from tidelog.history.operations import Client, LatestOk, LookUpOk, ProduceInvoked, ProduceOk, Read
 from tidelog.model import TopicPartition
-from verify.checker.logs import READ, EpochStart, FinalLog, StoredBatch, write_final_log
+from verify.checker.inputs.logs import READ, EpochStart, FinalLog, StoredBatch, write_final_log
 
 _T0_MS: Final = 1_700_000_000_000
 _STEP_NS: Final = 100_000

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from tidelog.aio import Admin, Consumer, Producer
-from tidelog.client.async_event import Flag
 from tidelog.client.cluster_client import Opener, open_connection
 from tidelog.client.environment import ClientEnvironment
+from tidelog.client.tasks.async_event import Flag
 from tidelog.clock import Clock, SystemClock
 from tidelog.history.events import Event
 from tidelog.history.operations import Client, Overdue

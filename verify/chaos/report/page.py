@@ -9,10 +9,10 @@ from importlib.resources import files
 
 from verify.chaos.injections import Injection
 from verify.chaos.report.availability import Gap, meanwhile, unavailable
-from verify.chaos.report.axis import Axis
-from verify.chaos.report.chart import chart
+from verify.chaos.report.drawing.axis import Axis
+from verify.chaos.report.drawing.chart import chart
+from verify.chaos.report.drawing.markup import Markup, Part, element, together
 from verify.chaos.report.facts import About, RunFacts
-from verify.chaos.report.markup import Markup, Part, element, together
 from verify.chaos.report.promises import PROMISES, number_of
 from verify.chaos.report.verdict import headline
 from verify.chaos.results.verdict import RowCount, count_rows

@@ -16,7 +16,7 @@ from tidelog.local.broker import broker_environment
 from tidelog.model import TopicPartition
 from tidelog.records.header import iter_headers
 from verify.chaos.clients.observing import columns_of
-from verify.checker.logs import READ, FinalLog, write_final_log
+from verify.checker.inputs.logs import READ, FinalLog, write_final_log
 
 _LONGEST_S = 120.0
 _POLL_MS = 500
@@ -47,7 +47,7 @@ async def copy_replica_logs(broker_id: int, log_dirs: Sequence[Path], topics: It
     process with the installed `storage` reads the files, because this package knows only the protocol.
     """
     chosen = [part for topic in topics for part in ("--topic", topic)]
-    command = ["-m", "verify.checker.export_logs", str(broker_id), str(directory), *map(str, log_dirs), *chosen]
+    command = ["-m", "verify.checker.inputs.export_logs", str(broker_id), str(directory), *map(str, log_dirs), *chosen]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",

@@ -9,8 +9,8 @@ from pathlib import Path
 from verify.chaos.injections import Injection
 from verify.chaos.report.reading import VERDICT
 from verify.chaos.runner import LEAST_DURING, MOST_HEALING_S
+from verify.checker.inputs.run_directory import RunDirectory, write_windows
 from verify.checker.invariant import Window
-from verify.checker.run_directory import RunDirectory, write_windows
 from verify.checker.verdict import Verdict
 
 _MS = 1_000_000

@@ -9,8 +9,8 @@ from node.replication.replica import Replica
 from storage.log.log import Log
 from tidelog.errors import TidelogError
 from tidelog.records.header import BatchHeader, iter_headers
-from verify.checker.export_logs import Columns
-from verify.checker.logs import EpochStart, FinalLog
+from verify.checker.inputs.export_logs import Columns
+from verify.checker.inputs.logs import EpochStart, FinalLog
 
 _AT_ONCE = 1 << 20
 
@@ -18,8 +18,8 @@ _AT_ONCE = 1 << 20
 def replica_log(replica: Replica, broker_id: int) -> FinalLog:
     """Return the replica's log, read through the broker's own `Log`.
 
-    Damaged records are marked as in `verify.checker.export_logs`. A read error ends the log early, and the checker
-    reports the missing records.
+    Damaged records are marked as in `verify.checker.inputs.export_logs`. A read error ends the log early, and the
+    checker reports the missing records.
     """
     log, columns = replica.log, Columns()
     assert isinstance(log, Log)

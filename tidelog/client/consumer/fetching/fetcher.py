@@ -12,8 +12,6 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidelog.client.async_event import Signal
-from tidelog.client.background import SupervisedTask
 from tidelog.client.cluster_client import ClusterClient
 from tidelog.client.consumer.fetching.assigned_partition import AssignedPartition
 from tidelog.client.consumer.fetching.failures import Failures
@@ -33,6 +31,8 @@ from tidelog.client.consumer.fetching.subscription_positions import Subscription
 from tidelog.client.leader_discovery import LeaderSearch
 from tidelog.client.metadata import Leader
 from tidelog.client.settings import ConsumerSettings
+from tidelog.client.tasks.async_event import Signal
+from tidelog.client.tasks.background import SupervisedTask
 from tidelog.errors import NoBrokersError, TidelogError, UnknownTopicOrPartitionError
 from tidelog.model import TopicPartition
 

@@ -11,8 +11,8 @@ from operator import le
 from tidelog.history.columns import Column, consecutive
 from tidelog.model import TopicPartition
 from verify.checker.findings import record_name
+from verify.checker.inputs.logs import READ, EpochStart, FinalLog, StoredBatch
 from verify.checker.invariant import Ending, Invariant
-from verify.checker.logs import READ, EpochStart, FinalLog, StoredBatch
 
 
 class SameReplicas(Invariant):

@@ -10,8 +10,8 @@ from tidelog.history.broker_events import Ack, BecomeLeader
 from tidelog.history.operations import ProduceOk
 from verify.checker.facts import Facts, PartitionFacts, Source
 from verify.checker.findings import record_name, seconds
+from verify.checker.inputs.logs import FinalLog
 from verify.checker.invariant import Ending, Handler, Invariant
-from verify.checker.logs import FinalLog
 
 
 class Acknowledged(Invariant):

@@ -12,8 +12,8 @@ from tidelog.errors import OffsetOutOfRangeError
 from tidelog.history.operations import EarliestOk, LatestOk, ReadFailed
 from verify.checker.facts import Facts, PartitionFacts, Source
 from verify.checker.findings import seconds
+from verify.checker.inputs.logs import FinalLog
 from verify.checker.invariant import Ending, Handler, Invariant
-from verify.checker.logs import FinalLog
 from verify.checker.outcomes import error_name
 
 _OUT_OF_RANGE = error_name(OffsetOutOfRangeError)

@@ -6,8 +6,8 @@ from collections.abc import Container, Iterator, Mapping
 
 from verify.checker.facts import PartitionFacts
 from verify.checker.findings import record_name
+from verify.checker.inputs.logs import FinalLog
 from verify.checker.invariant import Ending, Invariant
-from verify.checker.logs import FinalLog
 
 
 class LastValues(Invariant):

@@ -13,8 +13,8 @@ from tidelog.history.operations import LookUpOk
 from tidelog.model import TopicPartition
 from verify.checker.facts import Facts, PartitionFacts, Source
 from verify.checker.findings import seconds
+from verify.checker.inputs.logs import FinalLog
 from verify.checker.invariant import Ending, Handler, Invariant
-from verify.checker.logs import FinalLog
 from verify.checker.look_ups import Fault, LookUp, StoredLog, StoredRecord, Trim, Verdict, Wrong, judge, judge_log
 
 

@@ -12,8 +12,8 @@ from tidelog.history.operations import Read
 from tidelog.model import TopicPartition
 from verify.checker.facts import Facts, PartitionFacts, Source, describe_read
 from verify.checker.findings import record_name, seconds
+from verify.checker.inputs.logs import FinalLog
 from verify.checker.invariant import Ending, Handler, Invariant
-from verify.checker.logs import FinalLog
 
 
 class Contiguity(Invariant):

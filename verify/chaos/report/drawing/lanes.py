@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from verify.chaos.report.axis import Axis
+from verify.chaos.report.drawing.axis import Axis
+from verify.chaos.report.drawing.markup import Markup, Part, element, together
 from verify.chaos.report.facts import Level, Span
-from verify.chaos.report.markup import Markup, Part, element, together
 
 #: The coordinates of a drawing; the style sheet determines its size.
 WIDE, HIGH = 10_000, 100

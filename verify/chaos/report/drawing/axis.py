@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from verify.chaos.report.markup import Markup, element
+from verify.chaos.report.drawing.markup import Markup, element
 
 _SECOND_NS = 1_000_000_000
 #: The approximate number of marks on the visible part of the axis.

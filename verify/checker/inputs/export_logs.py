@@ -1,6 +1,6 @@
-"""Export the logs of replicas from their files in the checker's format (`verify.checker.logs`).
+"""Export the logs of replicas from their files in the checker's format (`verify.checker.inputs.logs`).
 
-    python -P -m verify.checker.export_logs BROKER OUT LOG_DIR… --topic TOPIC…
+    python -P -m verify.checker.inputs.export_logs BROKER OUT LOG_DIR… --topic TOPIC…
 
 Each log of the topics becomes OUT/final/BROKER/TOPIC-PARTITION.jsonl. The files are only read; the caller must ensure
 that their broker is idle or stopped. Damage is preserved: the records of a batch with a wrong CRC get the id −1, and
@@ -33,7 +33,7 @@ from tidelog.model import TopicPartition
 from tidelog.records.decode import decode_columns
 from tidelog.records.header import BatchHeader, validate_batch
 from verify.chaos.payload import id_of
-from verify.checker.logs import EpochStart, FinalLog, StoredBatch, write_final_log
+from verify.checker.inputs.logs import EpochStart, FinalLog, StoredBatch, write_final_log
 
 
 @dataclass(slots=True)

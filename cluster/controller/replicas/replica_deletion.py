@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from cluster.controller.controller_context import ControllerContext
 from cluster.controller.effects import CompleteReassignment, Effect, RemoveTopic, SendMetadata
-from cluster.controller.reassignment import ReassignmentProgress
+from cluster.controller.replicas.reassignment import ReassignmentProgress
 from cluster.state import TopicAssignment
 from tidelog.model import TopicPartition
 

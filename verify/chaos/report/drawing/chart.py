@@ -9,10 +9,22 @@ from math import log10
 from tidelog.model import TopicPartition
 from verify.chaos.injections import Injection
 from verify.chaos.report.availability import Gap
-from verify.chaos.report.axis import LEVELS, Axis
+from verify.chaos.report.drawing.axis import LEVELS, Axis
+from verify.chaos.report.drawing.lanes import (
+    Palette,
+    area,
+    bands,
+    broken_line,
+    drawing,
+    key,
+    lane,
+    levels,
+    line,
+    named,
+    strip,
+)
+from verify.chaos.report.drawing.markup import Markup, element, together
 from verify.chaos.report.facts import PartitionFacts, RunFacts
-from verify.chaos.report.lanes import Palette, area, bands, broken_line, drawing, key, lane, levels, line, named, strip
-from verify.chaos.report.markup import Markup, element, together
 from verify.chaos.report.sampling import Slices, counted, percentiles, summed, thinned, thinned_levels, thinned_spans
 
 #: The most parts of the axis for rates and latencies, and the shortest length of a part.

@@ -26,8 +26,8 @@ from tidelog.history.operations import Client
 from tidelog.model import TopicPartition
 from verify.checker.checker import Checker
 from verify.checker.facts import Source
+from verify.checker.inputs.logs import FinalLog, read_final_logs
 from verify.checker.invariant import Ending, Window
-from verify.checker.logs import FinalLog, read_final_logs
 from verify.checker.verdict import Verdict
 
 WINDOWS: Final = "windows.jsonl"
