@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from node.kafka.calls import KafkaApi
-from tidelog.protocol.kafka.messages.metadata import ApiVersion, ApiVersionsResponse
+from node.net.client_connections import ClientConnection
+from node.net.client_software import valid_software
+from tidelog.errors import BrokerError, InvalidRequestError
+from tidelog.protocol.kafka.messages.metadata import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 API_VERSIONS = 18
+#: The first version in which a client states its software (KIP-511).
+SOFTWARE_FROM = 3
 
 
 def offered(apis: Iterable[KafkaApi], error_code: int = 0) -> ApiVersionsResponse:
@@ -17,3 +22,16 @@ def offered(apis: Iterable[KafkaApi], error_code: int = 0) -> ApiVersionsRespons
         for api in sorted(apis, key=lambda api: api.request.api)
     )
     return ApiVersionsResponse(error_code=error_code, api_keys=keys)
+
+
+def note_software(request: ApiVersionsRequest, client: ClientConnection) -> None:
+    """Note the software that a client states. Raise InvalidRequestError, as Kafka does, if KIP-511 forbids the text."""
+    software = valid_software(request.client_software_name, request.client_software_version)
+    if software is None:
+        raise InvalidRequestError("the client's software has a name or a version that KIP-511 forbids")
+    client.identify(software)
+
+
+def refused(request: ApiVersionsRequest, error: BrokerError) -> ApiVersionsResponse:
+    """Return the response with this error. Like Kafka's, it lists no APIs."""
+    return ApiVersionsResponse(error_code=error.code, api_keys=())

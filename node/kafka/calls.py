@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+from node.net.client_connections import ClientConnection
 from node.net.server import RequestContext
 from node.runtime.deferred_response import DeferredResponse
 from tidelog.errors import BrokerError
@@ -13,10 +14,11 @@ from tidelog.protocol.kafka.schema import Request, Response, Versions
 
 
 class Call(NamedTuple):
-    """One request of a Kafka client: the version that it has chosen, and its sender."""
+    """One request of a Kafka client: the version that it has chosen, its sender, and the sender's connection."""
 
     version: int
     context: RequestContext
+    client: ClientConnection
 
 
 class Later(NamedTuple):

@@ -19,6 +19,7 @@ from typing import Protocol, cast
 
 from node.kafka.frames import FrameError, FrameReader
 from node.kafka.request_memory import RequestMemory
+from node.net.client_connections import Traffic
 from tidelog.model import Buffer
 
 #: Requests of one connection without a response. Beyond this number the connection reads no further requests.
@@ -90,14 +91,14 @@ class _Slot:
 class Connection(asyncio.BufferedProtocol):
     """The protocol of one accepted socket.
 
-    peer            the address of the client, for log lines and listings
-    last_active_ms  when a request last arrived; set by the listener
-    held_bytes      the memory that requests and responses of this connection take
+    peer         the address of the client, for log lines and listings
+    traffic      the bytes that have passed, and when a request last arrived, which the listener sets
+    held_bytes   the memory that requests and responses of this connection take
     """
 
     def __init__(self, owner: Owner) -> None:
         self.peer: tuple[str, int] = ("", 0)
-        self.last_active_ms = 0
+        self.traffic = Traffic()
         self.held_bytes = 0
         self.is_open = False
         self._owner = owner
@@ -109,7 +110,6 @@ class Connection(asyncio.BufferedProtocol):
         self._parked_bytes = 0  # of responses that wait for the response to an earlier request
         self._task: asyncio.Future[Frames | None] | None = None
         self._task_bytes = 0
-        self._moved_bytes = 0
         self._is_sending_paused = False
         self._is_reading_paused = False
         self._is_going_on = False
@@ -143,7 +143,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if not self.is_open:
             return
-        self._moved_bytes += nbytes
+        self.traffic.received_bytes += nbytes
         try:
             frames = self._reader.received(nbytes)
         except FrameError as error:
@@ -170,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def moved_bytes(self) -> int:
         """Return how many bytes the peer has sent, and how many it has taken of the responses."""
-        return self._moved_bytes - self._unsent_bytes()
+        return self.traffic.received_bytes + self.traffic.sent_bytes - self._unsent_bytes()
 
     @property
     def is_waited_for(self) -> bool:
@@ -281,7 +281,7 @@ class Connection(asyncio.BufferedProtocol):
             first = self._slots.popleft()
             ready += first.buffers
             self._parked_bytes -= first.size_bytes
-            self._moved_bytes += first.size_bytes
+            self.traffic.sent_bytes += first.size_bytes
         if ready and self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(ready)
 

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from itertools import count
 from typing import NamedTuple
 
 from node.kafka.api_versions import API_VERSIONS, offered
@@ -20,6 +19,7 @@ from node.kafka.calls import Call, KafkaApi, Later
 from node.kafka.connection import Connection, FrameOutcome, Frames, LaterFrames
 from node.kafka.frames import READ_BYTES, ZEROMQ, FrameError
 from node.kafka.request_memory import RequestMemory
+from node.net.client_connections import ClientConnection, ClientConnections
 from node.net.server import MAX_WAIT_MS, RequestContext
 from node.runtime.latency_histogram import RequestTimes
 from tidelog.clock import Clock
@@ -37,6 +37,13 @@ log = logging.getLogger(__name__)
 #: own or which name many partitions.
 MAX_PLAIN_BYTES = 1024 * 1024
 MAX_BYTES_OF_API = {8: 4 * MAX_PLAIN_BYTES, 11: 8 * MAX_PLAIN_BYTES, 14: 32 * MAX_PLAIN_BYTES}
+
+
+class _Offer(NamedTuple):
+    """One version of an API, and the largest request that is decoded without blocking the event loop."""
+
+    api: KafkaApi
+    max_bytes: int
 
 
 class ListenerLimits(NamedTuple):
@@ -67,6 +74,11 @@ _MAX_COMPLAINTS = 1_000
 DEFAULT_LIMITS = ListenerLimits()
 
 
+def _max_bytes(request: type[Request], max_frame_bytes: int) -> int:
+    """Return the largest request of this class; requests with records are as large as frames may be."""
+    return max_frame_bytes if has_records(request) else MAX_BYTES_OF_API.get(request.api, MAX_PLAIN_BYTES)
+
+
 class KafkaListener:
     """One bound endpoint. `endpoint` has the actual port after `start`; port 0 lets the system choose.
 
@@ -75,6 +87,7 @@ class KafkaListener:
     times            the durations of this listener's requests
     limits           the numbers of connections and bytes
     native_address   where Tidelog's own clients connect, for the log line about one that came here
+    clients          where this listener's connections are listed
     """
 
     def __init__(
@@ -88,6 +101,7 @@ class KafkaListener:
         now_ns: Callable[[], int] = lambda: 0,
         limits: ListenerLimits = DEFAULT_LIMITS,
         native_address: str = "the listener TIDELOG",
+        clients: ClientConnections,
     ) -> None:
         self.endpoint = endpoint
         self.max_frame_bytes = limits.max_frame_bytes
@@ -98,13 +112,19 @@ class KafkaListener:
         self.times = RequestTimes(now_ns)
         self.settle = settle
         self._name = name
-        self._apis = {api.request.api: api for api in apis}
+        self._apis = list(apis)
+        self._offers = {
+            api.request.api << 16 | version: _Offer(api, _max_bytes(api.request, limits.max_frame_bytes))
+            for api in self._apis
+            for version in range(api.versions.first, api.versions.last + 1)
+            if version in api.request.valid
+        }
         self._clock = clock
-        self._connections: dict[Connection, bytes] = {}
+        self._clients = clients
+        self._connections: dict[Connection, ClientConnection] = {}
         self._moved: dict[Connection, int] = {}  # the bytes that each connection had moved at the last check
         self._tasks: set[asyncio.Task[Frames]] = set()
         self._all_closed = asyncio.Event()
-        self._numbers = count(1)
         self._by_address: Counter[str] = Counter()
         self._complaints: dict[str, int] = {}
         self._server: asyncio.Server | None = None
@@ -154,9 +174,8 @@ class KafkaListener:
         address = connection.peer[0]
         too_many = len(self._connections) >= self._limits.max_connections
         too_many_of_address = self._by_address[address] >= self._limits.max_connections_per_ip
-        self._connections[connection] = b"kafka-%d" % next(self._numbers)
+        self._connections[connection] = self._clients.add(self._name, connection.peer, connection.traffic)
         self._by_address[address] += 1
-        connection.last_active_ms = self._clock.monotonic_ms()
         if too_many:
             reason = f"connects although max_connections={self._limits.max_connections} are open"
             self.refused(connection, FrameError(reason))
@@ -167,8 +186,10 @@ class KafkaListener:
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection."""
-        if self._connections.pop(connection, None) is None:
+        client = self._connections.pop(connection, None)
+        if client is None:
             return
+        self._clients.remove(client)
         self._moved.pop(connection, None)
         address = connection.peer[0]
         self._by_address[address] -= 1
@@ -201,7 +222,7 @@ class KafkaListener:
         """
         now_ms = self._clock.monotonic_ms()
         for connection in list(self._connections):
-            idle_ms = now_ms - connection.last_active_ms
+            idle_ms = now_ms - connection.traffic.last_active_ms
             allowed_ms = self._limits.max_idle_ms + (MAX_WAIT_MS if connection.unanswered else 0)
             if idle_ms > (allowed_ms if connection.is_open else min(allowed_ms, _LINGER_MS)):
                 connection.close()
@@ -232,22 +253,28 @@ class KafkaListener:
         Raise FrameError for a request that no client may send.
         """
         begun_ns = self.times.now_ns()
-        connection.last_active_ms = self._clock.monotonic_ms()
+        connection.traffic.last_active_ms = self._clock.monotonic_ms()
         try:
             header, position = decode_request_header(frame)
-            api = self._apis.get(header.api_key)
-            if api is None or not (header.api_version in api.versions and header.api_version in api.request.valid):
+            key = header.api_key << 16 | header.api_version
+            offer = self._offers.get(key)
+            if offer is None:
                 return self._unsupported(header)
-            self._check_size(api, len(frame))
+            api, most = offer
+            if len(frame) > most:
+                raise FrameError(f"sent {api.request.__name__} of {len(frame)} bytes; at most {most} are allowed")
             request = decode(api.request, header.api_version, frame[position:], ignores_rest=api.ignores_rest)
         except ProtocolError as error:
             raise FrameError(f"sent a request that cannot be read: {error}") from None
-        context = RequestContext(
-            self._connections[connection], header.client_id or "", -1, -1, False, self._name, connection.peer[0]
-        )
+        client = self._connections[connection]
+        client.requests[key] = client.requests.get(key, 0) + 1
+        client_id = header.client_id or ""
+        if client_id != client.client_id:
+            client.name_itself(client_id)
+        context = RequestContext(client.peer, client_id, -1, -1, False, self._name, client.host)
         finish = partial(self._encoded, header, begun_ns)
         try:
-            outcome = api.handle(request, Call(header.api_version, context))
+            outcome = api.handle(request, Call(header.api_version, context, client))
             if isinstance(outcome, Response):
                 return finish(outcome)
         except Exception as error:
@@ -261,14 +288,6 @@ class KafkaListener:
         self._tasks.add(task)  # the event loop alone does not keep a task alive
         task.add_done_callback(self._tasks.discard)
         return task
-
-    def _check_size(self, api: KafkaApi, size_bytes: int) -> None:
-        """Raise FrameError if a request is larger than any that is decoded without blocking the event loop."""
-        if has_records(api.request):
-            return  # the frame's own limit
-        most = MAX_BYTES_OF_API.get(api.request.api, MAX_PLAIN_BYTES)
-        if size_bytes > most:
-            raise FrameError(f"sent {api.request.__name__} of {size_bytes} bytes; at most {most} are allowed")
 
     async def _finished(
         self, api: KafkaApi, request: Request, outcome: Awaitable[Response], finish: Callable[[Response], Frames]
@@ -308,7 +327,7 @@ class KafkaListener:
         """Return the answer to ApiVersions in an unknown version, which Kafka gives in version 0. Refuse other APIs."""
         if header.api_key != API_VERSIONS:
             raise FrameError(f"sent API {header.api_key} version {header.api_version}, which is not offered")
-        response = offered(self._apis.values(), UnsupportedVersionError.code)
+        response = offered(self._apis, UnsupportedVersionError.code)
         return encode_response(response, 0, header.correlation_id)
 
 

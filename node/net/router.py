@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 import zmq
@@ -50,15 +51,23 @@ class Unread(NamedTuple):
 NOTHING_UNREAD = Unread(0, 0)
 
 
+class _Sent(Enum):
+    """What became of a message."""
+
+    SENT = auto()
+    QUEUE_IS_FULL = auto()
+    PEER_IS_GONE = auto()
+
+
 class Listening(Protocol):
     """One bound endpoint that receives and sends messages. `endpoint` has the actual port, also if port 0 was given."""
 
     endpoint: Endpoint
 
-    def send(self, peer: bytes, frames: list[Buffer]) -> None:
+    def send(self, peer: bytes, frames: list[Buffer]) -> bool:
         """Send a message without waiting, or keep the message here, in order, while the peer's queue is full.
 
-        The message is dropped if the peer has disconnected, or the endpoint is closed.
+        Return False, and drop the message, if the peer has disconnected or the endpoint is closed.
         """
 
     def unread(self, peer: bytes) -> Unread:
@@ -154,17 +163,19 @@ class Router:
         self._loop.add_reader(descriptor_of(self._socket), self._on_readable)
         self._open = True
 
-    def send(self, peer: bytes, frames: list[Buffer]) -> None:
+    def send(self, peer: bytes, frames: list[Buffer]) -> bool:
         if not self._open:
-            return
+            return False
         if self._parked and (parked := self._parked.get(peer)):
             parked.add(frames)
-            return
-        if not self._try_send(peer, frames):
+            return True
+        sent = self._try_send(peer, frames)
+        if sent is _Sent.QUEUE_IS_FULL:
             parked = self._parked[peer] = _Parked()
             parked.add(frames)
             self._loop.call_later(PARKED_RETRY_S, self._send_parked, peer)
         self._recheck()
+        return sent is not _Sent.PEER_IS_GONE
 
     def unread(self, peer: bytes) -> Unread:
         if not self._parked and not self._tracked:
@@ -211,8 +222,7 @@ class Router:
         elif self._open and has_input(self._socket):
             self._loop.call_soon(self._on_readable)
 
-    def _try_send(self, peer: bytes, frames: list[Buffer]) -> bool:
-        """Return False if the peer's queue is full. A response to a peer that has disconnected counts as sent."""
+    def _try_send(self, peer: bytes, frames: list[Buffer]) -> _Sent:
         size_bytes = sum(map(len, frames))
         try:
             if size_bytes < _TRACKED_FROM_BYTES:
@@ -220,18 +230,19 @@ class Router:
             else:
                 self._tracked.add(peer, send_tracked_message(self._socket, [peer, *frames]), size_bytes)
         except zmq.Again:
-            return False
+            return _Sent.QUEUE_IS_FULL
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
-        return True
+            return _Sent.PEER_IS_GONE
+        return _Sent.SENT
 
     def _send_parked(self, peer: bytes) -> None:
         """Send the parked messages of a peer, and set a timer for the next attempt while any are left."""
         if not self._open:
             return
         parked = self._parked[peer]
-        while parked.messages and self._try_send(peer, parked.messages[0]):
+        while parked.messages and self._try_send(peer, parked.messages[0]) is not _Sent.QUEUE_IS_FULL:
             parked.drop_first()
         if parked.messages:
             self._loop.call_later(PARKED_RETRY_S, self._send_parked, peer)

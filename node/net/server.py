@@ -15,7 +15,9 @@ from functools import partial
 from typing import Any
 
 from node.events.recorder import NO_EVENTS, Events
+from node.net.client_connections import ClientConnections
 from node.net.identity import Identity
+from node.net.native_clients import NativeClients
 from node.net.router import Listen, Listening, Router
 from node.runtime.deferred_response import DeferredResponse
 from node.runtime.latency_histogram import RequestTimes
@@ -129,6 +131,7 @@ class Server:
     settle           called after each group of requests that arrived together, to answer requests that they completed
     times            the durations and the refusals of this listener's requests
     listen           binds the endpoint and moves the messages
+    clients          where the connections of this listener are listed; None: nowhere
     """
 
     def __init__(
@@ -144,6 +147,7 @@ class Server:
         now_ns: Callable[[], int] = lambda: 0,
         listen: Listen = Router,
         events: Events = NO_EVENTS,
+        clients: ClientConnections | None = None,
     ) -> None:
         self.endpoint = endpoint
         self._identity = identity
@@ -157,6 +161,7 @@ class Server:
         self._listener = listener
         self._listen = listen
         self._listening: Listening | None = None
+        self._clients = None if clients is None else NativeClients(clients, listener, clock, self._probe)
         self._logged_stuck: set[bytes] = set()
         self._waiting: dict[asyncio.Future[Any], None] = {}  # in the order of arrival
         self._unanswered: dict[bytes, int] = {}
@@ -172,6 +177,8 @@ class Server:
         if listening is None:
             return
         listening.close()
+        if self._clients is not None:
+            self._clients.close()
         for future in list(self._waiting):
             future.cancel()
 
@@ -188,6 +195,10 @@ class Server:
             return
         try:
             request = self._checked_request(header, body)
+            if self._clients is not None:
+                if isinstance(request, ApiVersionsRequest):
+                    self._clients.introduced(peer, host_of_sender(frames[0]), request)
+                self._clients.received(peer, header, request, frames)
             if isinstance(request, ApiVersionsRequest):
                 self._reply(peer, header, self._introduction())
                 return
@@ -324,7 +335,13 @@ class Server:
 
     def _send(self, peer: bytes, frames: list[Buffer]) -> None:
         if self._listening is not None:
-            self._listening.send(peer, frames)
+            is_connected = self._listening.send(peer, frames)
+            if self._clients is not None:
+                self._clients.sent(peer, frames, is_connected)
+
+    def _probe(self, peer: bytes) -> bool:
+        """Return whether a peer is connected. No request has the correlation id 0, except those without a response."""
+        return self._listening is not None and self._listening.send(peer, encode(ResponseHeader(0, 0, None)))
 
     def _is_stuck(self, peer: bytes, header: RequestHeader) -> bool:
         """Return whether the peer has too many unread responses, so that its requests are dropped; log that once."""

@@ -13,7 +13,9 @@ from typing import Protocol
 
 from node.groups.service import CoordinatorService
 from node.metadata.metadata_cache import MetadataCache
+from node.net.client_connections import ClientConnections
 from node.net.identity import Identity
+from node.observability.client_metrics import client_families
 from node.observability.group_metrics import group_families
 from node.observability.metric_families import Family, Kind, single
 from node.observability.replica_metrics import ReplicaMetrics
@@ -85,6 +87,7 @@ class Metrics:
     elector: ControllerStatus
     disks: Disks
     request_times: Mapping[str, RequestTimes]
+    clients: ClientConnections
     why_not_ready: Callable[[], str | None]
 
     async def read(self) -> list[Family]:
@@ -111,6 +114,7 @@ class Metrics:
             *self._purgatory_families(),
             *await group_families(self.groups),
             *self._request_families(),
+            *await client_families(self.clients),
         ]
 
     def _broker_families(self) -> list[Family]:

@@ -29,6 +29,7 @@ from node.kafka.calls import KafkaApi
 from node.kafka.listener import KafkaListener, ListenerLimits
 from node.kafka.translation.apis import kafka_apis
 from node.metadata.metadata_cache import MetadataCache
+from node.net.client_connections import ClientConnections
 from node.net.http_server import HttpServer
 from node.net.identity import Identity
 from node.net.server import Server
@@ -211,6 +212,7 @@ class Broker:
         settings = self._settings
         self._identity = Identity(self._cluster_id, settings.broker_id, dial=self._environment.dial, clock=self._clock)
         self._metadata = MetadataCache(self._cluster_id)
+        self._clients = ClientConnections(self._clock, self._known_topic)
         wait_ms = settings.replica_fetch_wait_max_ms
         fetch_settings = FetchSettings(
             settings.broker_id,
@@ -262,10 +264,14 @@ class Broker:
         description = BrokerDescription(settings, self._replicas, self._session, self._logs, self._health.why_not_ready)
         more = {
             **group_handlers(self._coordinator, in_zookeeper),
-            **operator_handlers(self._replicas, settings.log_retention_check_interval_ms, description),
+            **operator_handlers(self._replicas, settings.log_retention_check_interval_ms, description, self._clients),
             **admin_handlers(self._replicas, settings, zk_client.topic_configs),
         }
         return Handlers(self._replicas, self._metadata, zk_client, self._elector, more)
+
+    def _known_topic(self, name: str) -> str | None:
+        topic = self._metadata.topic(name)
+        return None if topic is None else topic.name
 
     def _maintenance_loop(self) -> MaintenanceLoop:
         settings = self._settings
@@ -304,6 +310,7 @@ class Broker:
             now_ns=self._environment.monotonic_ns,
             listen=self._environment.listen,
             events=self._events,
+            clients=None if listener.between_brokers else self._clients,
         )
         server.start()
         self._undo.callback(server.stop)
@@ -327,6 +334,7 @@ class Broker:
                 settings.queued_max_request_bytes,
             ),
             native_address=str(native.advertised),
+            clients=self._clients,
         )
         await opened.start()
         self._undo.push_async_callback(opened.stop)
@@ -356,6 +364,7 @@ class Broker:
             elector=self._elector,
             disks=self._logs,
             request_times=self._request_times,
+            clients=self._clients,
             why_not_ready=lambda: why_not_ready(
                 self._identity, self._metadata, self._replicas, cut_off=self._session.cut_off
             ),

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from cluster.replication.partition import Role
+from node.net.client_connections import ClientConnections
 from node.net.http_server import Answer, line
 from node.net.identity import Identity
 from node.observability import exposition, replica_metrics
@@ -57,6 +58,7 @@ def metrics_of(cluster: MemoryCluster, broker_id: int, *, leads: bool = False) -
         elector=SimpleNamespace(is_controller=leads),
         disks=EMPTY_DISKS,
         request_times={},
+        clients=ClientConnections(node.replicas.clock, lambda name: name),
         why_not_ready=lambda: None,
     )
 

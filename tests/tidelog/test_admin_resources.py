@@ -41,8 +41,19 @@ from tidelog.protocol.admin_messages import (
     LogDir,
 )
 from tidelog.protocol.messages import Request, Response
+from tidelog.protocol.operator_messages import (
+    ConnectionReport,
+    DescribeClientsRequest,
+    DescribeClientsResponse,
+    TopicUse,
+)
 
 TP = TopicPartition("t", 0)
+
+
+def a_report(client_id: str) -> ConnectionReport:
+    none = TopicUse((), 0, True)
+    return ConnectionReport(client_id, "a", "1", "10.0.0.1", -1, "KAFKA", (), none, none, 0, 0, 0, 0)
 
 
 class Resources(FakeCluster):
@@ -71,6 +82,8 @@ class Resources(FakeCluster):
                 )
             case DescribeLogDirsRequest():
                 return DescribeLogDirsResponse((LogDir(f"/disk{broker}", 0),))
+            case DescribeClientsRequest(after, topics):
+                return DescribeClientsResponse(0, (a_report(f"{broker}/{after}/{topics}"),), -1 if after else 7)
         return await super().handle(broker, request)
 
     def _describe_settings(self, broker: int, kind: int, name: str) -> DescribedConfigs:
@@ -178,6 +191,28 @@ async def test_errors_are_raised_with_the_brokers_message() -> None:
             await admin.describe_configs([ConfigResource(ConfigResourceType.BROKER, "x")])
         with pytest.raises(OffsetOutOfRangeError, match="delete records of t-0: it ends at 5"):
             await admin.delete_records({TP: 6})
+
+
+@on_virtual_time
+async def test_clients_of_all_brokers_are_listed_part_by_part() -> None:
+    async with an_admin(Resources()) as admin:
+        found = await admin.describe_clients(topics=["t"])
+    names = {
+        broker: [each.client_id for each in answer] for broker, answer in found.items() if isinstance(answer, tuple)
+    }
+    assert names == {broker: [f"{broker}/0/('t',)", f"{broker}/7/('t',)"] for broker in (1, 2, 3)}
+
+
+@on_virtual_time
+async def test_clients_of_other_brokers_are_listed_when_one_hangs() -> None:
+    cluster = Resources()
+    async with an_admin(cluster) as admin:
+        await admin.describe_clients()
+        cluster.hung.add(2)
+        found = await admin.describe_clients([1, 2, 9], timeout_ms=5000)
+    assert isinstance(found[1], tuple) and len(found[1]) == 2
+    assert isinstance(found[2], TimeoutError) and "broker 2 did not answer in time" in str(found[2])
+    assert isinstance(found[9], BrokerNotAvailableError)
 
 
 @on_virtual_time

@@ -234,6 +234,7 @@ CALLS: dict[type, dict[str, Call]] = {
             {"before": {TP: 0}}, {"before": by_partition(*(each for each in OFFSETS if each != -1), -2), **MS}
         ),
         "describe_log_dirs": Call({}, {"brokers": IDS, **MS}),
+        "describe_clients": Call({}, {"brokers": IDS, "topics": [5, *([each] for each in TOPICS), ANY], **MS}),
         "list_zookeeper_groups": Call({}, MS),
         "list_zookeeper_group_offsets": Call({"group_id": "g"}, {"group_id": GROUPS, **MS}),
         "alter_zookeeper_group_offsets": Call(

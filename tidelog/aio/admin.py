@@ -11,7 +11,7 @@ from tidelog.aio.group_admin import GroupAdmin
 from tidelog.aio.group_migration import migrate_offsets
 from tidelog.aio.offset_reset import reset_offsets
 from tidelog.aio.partition_admin import PartitionAdmin
-from tidelog.client.admin import admin_arguments, config_requests, log_dir_requests, record_deletion
+from tidelog.client.admin import admin_arguments, client_requests, config_requests, log_dir_requests, record_deletion
 from tidelog.client.admin.admin_results import ClusterDescription, TopicDescription, describe_partition
 from tidelog.client.admin.config_requests import Changes, ConfigResource
 from tidelog.client.admin.topic_time_spans import PartitionTimes, describe_times
@@ -56,6 +56,7 @@ from tidelog.protocol.messages import (
     ReplicasDescription,
     Response,
 )
+from tidelog.protocol.operator_messages import ConnectionReport
 from tidelog.protocol.partition_messages import ElectionType, NewPartitions, PartitionReassignment
 
 #: How long a description waits for leaders that are missing or do not answer; it shows these leaders as missing.
@@ -317,6 +318,19 @@ class Admin(LoopBound):
         wanted = None if brokers is None else arguments.broker_ids("brokers", brokers)
         deadline_ms = self._deadline_ms(timeout_ms)
         return await log_dir_requests.describe_log_dirs(self._client(), wanted, deadline_ms)
+
+    async def describe_clients(
+        self, brokers: Iterable[int] | None = None, topics: Iterable[str] | None = None, timeout_ms: int | None = None
+    ) -> dict[int, tuple[ConnectionReport, ...] | TidelogError]:
+        """Return the connections of clients to these brokers, or to all live ones, by broker id.
+
+        A broker that does not answer has its error instead. With `topics`, only connections that read or write one of
+        them are returned.
+        """
+        wanted = None if brokers is None else arguments.broker_ids("brokers", brokers)
+        named = () if topics is None else arguments.topics("topics", topics)
+        deadline_ms = self._deadline_ms(timeout_ms)
+        return await client_requests.describe_clients(self._client(), wanted, named, deadline_ms)
 
     async def list_zookeeper_groups(self, timeout_ms: int | None = None) -> list[str]:
         """Return the names of the groups that have offsets in ZooKeeper, in alphabetical order.

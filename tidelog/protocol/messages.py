@@ -58,6 +58,7 @@ class ApiKey(IntEnum):
     DESCRIBE_BROKER = 1002
     LOG_ENDS = 1003
     LIST_SEGMENT_OFFSETS = 1004
+    DESCRIBE_CLIENTS = 1005
 
 
 class Message:

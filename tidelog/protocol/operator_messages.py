@@ -174,4 +174,85 @@ class DescribeBrokerRequest(Request):
     response = DescribeBrokerResponse
 
 
-OPERATOR_REQUESTS: tuple[type[Request], ...] = (ExamineReplicaRequest, DescribeBrokerRequest)
+# --- DescribeClients: the connections of one broker's clients ------------------------------------------
+
+
+@frozen
+class ApiUse(Message):
+    """How many requests of one API and version a connection has sent."""
+
+    api_key: int
+    version: int
+    requests: int
+
+
+@frozen
+class TopicUse(Message):
+    """Topics that a connection uses: the first 50 in alphabetical order, and how many there are.
+
+    complete   False if there are more, which the broker has not counted
+    """
+
+    topics: tuple[str, ...]
+    count: int
+    complete: bool
+
+
+@frozen
+class ConnectionReport(Message):
+    """One connection of a client.
+
+    client_id          what the client calls itself, shortened to 200 characters; it may have any characters
+    software_name      from ApiVersions (KIP-511), as the version; "" if the client has not stated it
+    port               −1 if the broker does not know it
+    apis               in the order of their numbers
+    reads, writes      the existing topics that its Fetch and Produce requests have named
+    received_bytes     bytes that the client has sent; `sent_bytes` are those that the broker has sent to it
+    age_ms             time since the connection was opened
+    idle_ms            time since its last request
+    """
+
+    client_id: str
+    software_name: str
+    software_version: str
+    host: str
+    port: int
+    listener: str
+    apis: tuple[ApiUse, ...]
+    reads: TopicUse
+    writes: TopicUse
+    received_bytes: int
+    sent_bytes: int
+    age_ms: int
+    idle_ms: int
+
+
+@frozen
+class DescribeClientsResponse(Response):
+    """The answer, one part of the connections; to get the next part, ask with `next` as `after`. −1: there is none."""
+
+    error_code: int
+    connections: tuple[ConnectionReport, ...]
+    next: int = -1
+
+
+@frozen
+class DescribeClientsRequest(Request):
+    """Asks one broker for the connections of its clients over all listeners for clients.
+
+    after    0 for the first part, `next` of the last answer for a further part
+    topics   only connections that read or write one of these topics; empty: all
+    """
+
+    after: int = 0
+    topics: tuple[str, ...] = ()
+
+    api = ApiKey.DESCRIBE_CLIENTS
+    response = DescribeClientsResponse
+
+
+OPERATOR_REQUESTS: tuple[type[Request], ...] = (
+    ExamineReplicaRequest,
+    DescribeBrokerRequest,
+    DescribeClientsRequest,
+)

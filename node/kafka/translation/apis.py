@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node.kafka.api_versions import offered
+from node.kafka.api_versions import SOFTWARE_FROM, note_software, offered, refused
 from node.kafka.calls import Call, KafkaApi, NativeHandler, Outcome
 from node.kafka.topic_names import TopicNames
 from node.kafka.translation.configs import ConfigTranslation
@@ -17,7 +17,6 @@ from node.kafka.translation.replicas import ReplicaTranslation
 from node.kafka.translation.topics import TopicTranslation
 from node.metadata.metadata_cache import MetadataCache
 from tidelog.clock import Clock
-from tidelog.errors import BrokerError
 from tidelog.protocol.kafka.messages.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
@@ -42,7 +41,6 @@ from tidelog.protocol.kafka.messages.group_offsets import (
 from tidelog.protocol.kafka.messages.log_offsets import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from tidelog.protocol.kafka.messages.metadata import (
     ApiVersionsRequest,
-    ApiVersionsResponse,
     DescribeClusterRequest,
     DescribeTopicPartitionsRequest,
     FindCoordinatorRequest,
@@ -95,12 +93,11 @@ def kafka_apis(handle: NativeHandler, metadata: MetadataCache, clock: Clock) -> 
     ]
 
     def api_versions(request: ApiVersionsRequest, call: Call) -> Outcome:
+        if call.version >= SOFTWARE_FROM:
+            note_software(request, call.client)
         return offered(apis)
 
-    def api_versions_refused(request: ApiVersionsRequest, error: BrokerError) -> ApiVersionsResponse:
-        return offered(apis, error.code)
-
-    apis.append(KafkaApi(ApiVersionsRequest, Versions(0, 4), api_versions, api_versions_refused))
+    apis.append(KafkaApi(ApiVersionsRequest, Versions(0, 4), api_versions, refused))
     return apis
 
 

@@ -10,6 +10,7 @@ from node.kafka.fetch_sessions import ConsumerSession, ConsumerSessions, Partiti
 from node.kafka.topic_names import TopicNames
 from node.kafka.translation.leaders import LeaderHints
 from node.metadata.metadata_cache import MetadataCache
+from node.net.client_connections import ClientConnection
 from tidelog.clock import Clock
 from tidelog.errors import (
     BrokerError,
@@ -53,6 +54,10 @@ class RecordTranslation:
         """Append the batches of a Produce request."""
         if request.transactional_id is not None:
             raise InvalidRequestError("transactions are not supported")
+        written = call.client.written
+        for topic in request.topic_data:
+            if topic.name not in written:
+                call.client.note_written(topic.name)
         partitions = tuple(
             native.ProducePartition(topic.name, each.index, b"" if each.records is None else each.records)
             for topic in request.topic_data
@@ -108,6 +113,7 @@ class RecordTranslation:
         """Read records. Only consumers may fetch here, because brokers replicate over their own protocol."""
         if request.replica_id != CONSUMER_REPLICA_ID or request.replica_state.replica_id != CONSUMER_REPLICA_ID:
             raise InvalidRequestError("followers do not fetch over Kafka's protocol")
+        self._note_read(request, call.client)
         session, partitions = self._sessions.wanted(request, call.version, self._clock.monotonic_ms())
         wanted: dict[tuple[str, int], PartitionKey] = {}
         to_read: list[native.FetchPartition] = []
@@ -141,6 +147,14 @@ class RecordTranslation:
             call.context,
         )
         return converted(outcome, lambda response: self._fetched(response, call, session, wanted, unknown))
+
+    def _note_read(self, request: FetchRequest, client: ClientConnection) -> None:
+        """Note the topics that the request names; a session's other topics were named on this connection before."""
+        read = client.read
+        for topic in request.topics:
+            key = topic.topic or topic.topic_id
+            if key not in read:
+                client.note_read(key, topic.topic or self._names.name_of(uuid_to_text(topic.topic_id)))
 
     def _fetched(
         self,

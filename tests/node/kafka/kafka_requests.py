@@ -8,6 +8,7 @@ from typing import Any
 from node.kafka.calls import Call, KafkaApi, Later, NativeHandler
 from node.kafka.translation.apis import kafka_apis
 from node.metadata.metadata_cache import MetadataCache
+from node.net.client_connections import ClientConnection, ClientConnections, Traffic
 from node.net.server import RequestContext
 from tests.node.memory_node import Node
 from tidelog.clock import SystemClock
@@ -16,6 +17,11 @@ from tidelog.protocol.kafka.codec import decode, encode
 from tidelog.protocol.kafka.schema import Request, Response
 
 CONTEXT = RequestContext(b"kafka-1", "a client", -1, -1, False, "KAFKA", "10.0.0.1")
+
+
+def a_connection() -> ClientConnection:
+    """Return a connection of a broker on which every topic exists."""
+    return ClientConnections(SystemClock(), lambda name: name).add("KAFKA", ("10.0.0.1", 4711), Traffic())
 
 
 async def ask(node: Node, request: Request, version: int) -> Any:
@@ -33,7 +39,7 @@ async def ask_one_of(apis: Iterable[KafkaApi], request: Request, version: int) -
     assert version in api.versions, "the version is offered"
     received = decode(type(request), version, encode(request, version))
     try:
-        outcome = api.handle(received, Call(version, CONTEXT))
+        outcome = api.handle(received, Call(version, CONTEXT, a_connection()))
         if isinstance(outcome, Later):
             outcome = outcome.convert(await outcome.deferred)
         elif outcome is not None and not isinstance(outcome, Response):

@@ -17,6 +17,7 @@ import uvloop
 from node.kafka.api_versions import offered
 from node.kafka.calls import Call, KafkaApi, Later, Outcome
 from node.kafka.listener import MAX_PLAIN_BYTES, KafkaListener, ListenerLimits
+from node.net.client_connections import ClientConnections
 from node.runtime.deferred_response import DeferredResponse
 from tidelog.aio import Producer
 from tidelog.errors import BrokerError, InvalidRequestError, NoBrokersError
@@ -146,6 +147,7 @@ class Live:
             self.clock,
             limits=limits,
             native_address="host-1:9600",
+            clients=ClientConnections(self.clock, lambda name: name),
         )
         self._clients: list[Client] = []
 

@@ -1,1 +1,1 @@
-"""`tidelog up`, `down`, `status`, `broker`, `logs`, `logdirs`, `doctor` and `explain`."""
+"""`tidelog up`, `down`, `status`, `broker`, `logs`, `logdirs`, `clients`, `doctor` and `explain`."""

@@ -23,6 +23,7 @@ from tidelog.groups.zookeeper_requests import ZooKeeperOffset
 from tidelog.model import OffsetAndMetadata, TopicPartition
 from tidelog.protocol.admin_messages import ConfigEntry, LogDir
 from tidelog.protocol.messages import CreatedTopic, NewTopic
+from tidelog.protocol.operator_messages import ConnectionReport
 from tidelog.protocol.partition_messages import ElectionType, NewPartitions, PartitionReassignment
 
 
@@ -204,6 +205,16 @@ class Admin(BlockingClient[AsyncAdmin]):
         does not answer.
         """
         return self._wait(self._core.describe_log_dirs(brokers, timeout_ms), timeout_ms)
+
+    def describe_clients(
+        self, brokers: Iterable[int] | None = None, topics: Iterable[str] | None = None, timeout_ms: int | None = None
+    ) -> dict[int, tuple[ConnectionReport, ...] | TidelogError]:
+        """Return the connections of clients to these brokers, or to all live ones, by broker id.
+
+        A broker that does not answer has its error instead. With `topics`, only connections that read or write one of
+        them are returned.
+        """
+        return self._wait(self._core.describe_clients(brokers, topics, timeout_ms), timeout_ms)
 
     def list_zookeeper_groups(self, timeout_ms: int | None = None) -> list[str]:
         """Return the names of the groups that have offsets in ZooKeeper, in alphabetical order.

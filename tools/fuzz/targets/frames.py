@@ -94,8 +94,9 @@ class _FakeSocket:
         self.take = take
         self.sent: list[list[Buffer]] = []
 
-    def send(self, peer: bytes, frames: list[Buffer]) -> None:
+    def send(self, peer: bytes, frames: list[Buffer]) -> bool:
         self.sent.append(frames)
+        return True
 
     def unread(self, peer: bytes) -> Unread:
         return NOTHING_UNREAD

@@ -13,6 +13,7 @@ from node.kafka.connection import Connection
 from node.kafka.listener import KafkaListener
 from node.kafka.translation.apis import kafka_apis
 from node.metadata.metadata_cache import MetadataCache
+from node.net.client_connections import ClientConnections
 from tidelog.clock import SystemClock
 from tidelog.errors import InvalidRequestError
 from tidelog.model import Endpoint
@@ -77,7 +78,9 @@ def _listener() -> tuple[asyncio.AbstractEventLoop, KafkaListener, _Failures]:
     logging.getLogger("node.kafka").addHandler(failures)
     clock = SystemClock()
     apis = kafka_apis(_refuse, MetadataCache("c"), clock)
-    return asyncio.new_event_loop(), KafkaListener(Endpoint("127.0.0.1", 1), "KAFKA", apis, clock), failures
+    clients = ClientConnections(clock, lambda name: name)
+    listener = KafkaListener(Endpoint("127.0.0.1", 1), "KAFKA", apis, clock, clients=clients)
+    return asyncio.new_event_loop(), listener, failures
 
 
 def run_connection(data: bytes) -> None:

@@ -475,9 +475,11 @@ class SimulatedRouter:
         self._settle = settle
         self._open = True
 
-    def send(self, peer: bytes, frames: list[Buffer]) -> None:
-        if self._open and (wire := self.wires.get(peer)) is not None:
+    def send(self, peer: bytes, frames: list[Buffer]) -> bool:
+        wire = self.wires.get(peer) if self._open else None
+        if wire is not None:
             wire.answer(frames)
+        return wire is not None
 
     def unread(self, peer: bytes) -> Unread:
         """Return that nothing is unread, because the model has no socket buffers."""

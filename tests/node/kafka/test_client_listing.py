@@ -1,0 +1,168 @@
+"""What a Kafka client says of itself, and what the broker lists of its connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from struct import unpack_from
+
+import pytest
+
+from node.handlers.inspection.describe_clients import describe_clients
+from node.kafka.listener import KafkaListener
+from node.kafka.translation.apis import kafka_apis
+from node.metadata.metadata_cache import MetadataCache
+from node.net.client_connections import ClientConnections
+from node.net.server import RequestContext
+from tidelog.clock import SystemClock
+from tidelog.errors import InvalidRequestError
+from tidelog.model import Endpoint
+from tidelog.protocol import messages as native
+from tidelog.protocol.control_messages import TopicInfo, UpdateMetadataRequest
+from tidelog.protocol.kafka.codec import decode
+from tidelog.protocol.kafka.headers import decode_response_header, encode_request
+from tidelog.protocol.kafka.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
+from tidelog.protocol.kafka.messages.records import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from tidelog.protocol.kafka.primitives import uuid_from_text
+from tidelog.protocol.kafka.schema import Request
+from tidelog.protocol.operator_messages import ConnectionReport, DescribeClientsRequest
+
+API_VERSIONS_3 = ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2.0.2")
+FIRST = (FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000),)
+TOPIC_ID = "A" * 21 + "Q"
+
+
+def handle(request: native.Request, context: RequestContext) -> native.Response:
+    return native.ProduceResponse(()) if isinstance(request, native.ProduceRequest) else native.FetchResponse(())
+
+
+class Live:
+    """A listener of a broker with the topics `lines` and `orders`."""
+
+    def __init__(self) -> None:
+        clock, metadata = SystemClock(), MetadataCache("c")
+        self.clients = ClientConnections(clock, lambda name: name if metadata.topic(name) else None)
+        apis = kafka_apis(handle, metadata, clock)
+        self.listener = KafkaListener(Endpoint("127.0.0.1", 0), "KAFKA", apis, clock, clients=self.clients)
+        topics = (TopicInfo("lines", TOPIC_ID, {}, 1), TopicInfo("orders", "", {}, 1))
+        metadata.update(UpdateMetadataRequest(1, 1, (), (), topics, (), None))
+
+    def listed(self) -> tuple[ConnectionReport, ...]:
+        return describe_clients(self.clients, DescribeClientsRequest(), 0).connections
+
+
+@asynccontextmanager
+async def live() -> AsyncIterator[Live]:
+    broker = Live()
+    await broker.listener.start()
+    try:
+        yield broker
+    finally:
+        await broker.listener.stop()
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self.writer = reader, writer
+
+    @classmethod
+    async def connect(cls, broker: Live) -> Client:
+        return cls(*await asyncio.open_connection(broker.listener.endpoint.host, broker.listener.endpoint.port))
+
+    async def ask(self, request: Request, version: int, client_id: str | None = "till") -> bytes:
+        self.writer.write(b"".join(encode_request(request, version, 7, client_id)))
+        async with asyncio.timeout(10):
+            (size,) = unpack_from(">i", await self._reader.readexactly(4))
+            return await self._reader.readexactly(size)
+
+    async def state(self, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
+        frame = await self.ask(request, version)
+        _, position = decode_response_header(frame, ApiVersionsRequest, version)
+        return decode(ApiVersionsResponse, version, frame[position:])
+
+
+async def test_connection_is_listed_with_software_and_requests() -> None:
+    async with live() as broker:
+        client = await Client.connect(broker)
+        assert (await client.state(API_VERSIONS_3, 3)).error_code == 0
+        await client.ask(API_VERSIONS_3, 3)
+        (found,) = broker.listed()
+        assert (found.client_id, found.software_name, found.software_version) == ("till", "librdkafka", "2.0.2")
+        assert (found.host, found.port) == client.writer.get_extra_info("sockname")
+        assert found.listener == "KAFKA"
+        assert [(use.api_key, use.version, use.requests) for use in found.apis] == [(18, 3, 2)]
+        assert found.received_bytes > 50 and found.sent_bytes > 100
+        client.writer.transport.abort()
+
+
+async def test_software_is_unknown_before_version_3() -> None:
+    async with live() as broker:
+        client = await Client.connect(broker)
+        assert (await client.state(ApiVersionsRequest(), 2)).error_code == 0
+        assert broker.listed()[0].software_name == ""
+        client.writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("", "1"), ("a", ""), ("-a", "1"), ("a", "1."), ("a b", "1"), ("\x1b[2J", "1"), ("a", "1\n"), ("ä", "1")],
+)
+async def test_software_that_kip_511_forbids_is_refused(name: str, version: str) -> None:
+    async with live() as broker:
+        client = await Client.connect(broker)
+        request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+        refused = await client.state(request, 3)
+        assert (refused.error_code, refused.api_keys) == (InvalidRequestError.code, ())
+        assert broker.listed()[0].software_name == ""
+        assert (await client.state(API_VERSIONS_3, 3)).error_code == 0, "the connection stays, as with Kafka"
+        client.writer.transport.abort()
+
+
+async def test_topics_are_listed_by_name_in_all_versions() -> None:
+    async with live() as broker:
+        client = await Client.connect(broker)
+        for name in ("orders", "nowhere", "x" * 5000):
+            batch = PartitionProduceData(index=0, records=b"")
+            topic = TopicProduceData(name=name, partition_data=(batch,))
+            await client.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=(topic,)), 9)
+        by_name = FetchTopic(topic="orders", partitions=FIRST)
+        by_id = FetchTopic(topic_id=uuid_from_text(TOPIC_ID), partitions=FIRST)
+        by_other_id = FetchTopic(topic_id=b"\x07" * 16, partitions=FIRST)
+        await client.ask(FetchRequest(max_wait_ms=0, min_bytes=0, topics=(by_name,)), 11)
+        await client.ask(FetchRequest(max_wait_ms=0, min_bytes=0, topics=(by_id, by_other_id)), 16)
+        (found,) = broker.listed()
+        assert (found.reads.topics, found.writes.topics) == (("lines", "orders"), ("orders",))
+        client.writer.transport.abort()
+
+
+async def test_hostile_client_id_is_kept_short_and_whole_requests_are_served() -> None:
+    async with live() as broker:
+        client = await Client.connect(broker)
+        for client_id in ("\x1b]0;x\x07" * 4000, None, "\0", "é" * 300):
+            await client.ask(API_VERSIONS_3, 3, client_id)
+            (found,) = broker.listed()
+            assert found.client_id == (client_id or "")[:200]
+        client.writer.transport.abort()
+
+
+async def test_ended_connection_is_not_listed() -> None:
+    async with live() as broker:
+        gone, stays = await Client.connect(broker), await Client.connect(broker)
+        await gone.ask(API_VERSIONS_3, 3, "gone")
+        await stays.ask(API_VERSIONS_3, 3, "stays")
+        gone.writer.transport.abort()
+        async with asyncio.timeout(10):
+            while len(broker.listed()) > 1:
+                await stays.ask(API_VERSIONS_3, 3, "stays")
+        assert [each.client_id for each in broker.listed()] == ["stays"]
+        stays.writer.transport.abort()
