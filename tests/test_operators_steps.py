@@ -18,6 +18,7 @@ from tests.typed_commands import find, understand
 from tidelog.cli.cluster.up import up
 from tidelog.errors import ConfigError
 from tidelog.local.shared_settings import RESERVED
+from tidelog.protocol.listeners import BROKERS
 
 MACHINES = section("Three machines")
 
@@ -114,6 +115,11 @@ def test_operations_lists_the_settings_of_compose() -> None:
     assert len(zookeeper) == 5
     for name, value in {**cluster, **zookeeper}.items():
         assert rows.pop(name) == f"`{value[0] if isinstance(value, list) else value}`"
+    files = [(ROOT / "compose/cluster.toml", ROOT / f"compose/broker-{number}.toml") for number in (1, 2, 3)]
+    for listeners in zip(*(BrokerSettings.load(*pair).listener_endpoints for pair in files), strict=True):
+        if listeners[0].name != BROKERS:
+            documented = ", ".join(f"`{each.advertised}`" for each in listeners)
+            assert rows.pop(listeners[0].name) == documented
     for name, documented in rows.items():
         assert set(re.findall(rf"^  {name}: (\S+)$", compose, re.MULTILINE)) == set(
             re.findall(r"`(.*?)`", documented)

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGKILL
@@ -22,6 +22,7 @@ IMAGE = "tidelog"
 #: A broker's stop_grace_period.
 GRACE_S = 30
 
+_RUN_IN_NETWORK = ("run", "--rm", "--interactive", "--network", f"{PROJECT}_tidelog")
 _LOOK_EVERY_S = 0.1
 _HEALTH_EVERY_S = 2.0
 _END_S = 10.0
@@ -134,8 +135,16 @@ class Containers:
 
         `given` is its standard input. Raises Failed if the command fails.
         """
-        network = ("--network", f"{PROJECT}_tidelog")
-        return _podman("run", "--rm", "--interactive", *network, IMAGE, *command, given=given).stdout
+        return _podman(*_RUN_IN_NETWORK, IMAGE, *command, given=given).stdout
+
+    def run_python(self, files: Mapping[Path, str], *command: str, given: str = "") -> str:
+        """Run the image's Python in another container of the same network, and return its standard output.
+
+        `files` are files and folders of the host, and where the container has them. `given` is the standard input.
+        Raises Failed if the program fails.
+        """
+        mounted = [option for path, place in files.items() for option in ("--volume", f"{path}:{place}:ro")]
+        return _podman(*_RUN_IN_NETWORK, *mounted, "--entrypoint", "python", IMAGE, *command, given=given).stdout
 
     def addresses(self) -> dict[str, str]:
         """Return the IP address of each service in the containers' network."""

@@ -12,16 +12,22 @@ from tidelog import Admin, TopicPartition
 from tidelog.client.admin.admin_results import PartitionDescription
 from tidelog.model import Endpoint
 from tidelog.protocol.messages import NewTopic
+from tools.compose_check import kafka_clients
 from tools.compose_check.engine import SERVICES, Containers, Failed, wait_for
 from tools.compose_check.load import Load, Promise, read_back
 from tools.compose_check.reading import read, tools
 
 HOST = {1: Endpoint("127.0.0.1", 9611), 2: Endpoint("127.0.0.1", 9612), 3: Endpoint("127.0.0.1", 9613)}
 NETWORK = {1: Endpoint("broker-1", 9600), 2: Endpoint("broker-2", 9600), 3: Endpoint("broker-3", 9600)}
+KAFKA_HOST = {1: Endpoint("127.0.0.1", 9092), 2: Endpoint("127.0.0.1", 9093), 3: Endpoint("127.0.0.1", 9094)}
+KAFKA_NETWORK = {1: Endpoint("broker-1", 9092), 2: Endpoint("broker-2", 9092), 3: Endpoint("broker-3", 9092)}
 
 _TOPIC = "checked"
+_KAFKA_TOPIC = "kafka"
 _PARTITIONS = 6
 _RECORDS = 1000
+#: The first half is produced on the host, the second half in the network. The values are in ascending order.
+_KAFKA_VALUES = [f"{number:04}" for number in range(2 * _RECORDS)]
 _HEALTHY_S = 120
 _IN_SYNC_S = 60
 _GAP_S = 60
@@ -57,6 +63,7 @@ class Scenario:
             self._look_at_containers()
             self._addresses()
             self._records_across()
+            self._kafka_clients()
             self._faults()
             self._chaos()
             self._records_stay()
@@ -113,6 +120,32 @@ class Scenario:
         described = json.loads(self._containers.run("topic", "describe", "across", "--json", *bootstrap))
         found = sum(partition["high_watermark"] for partition in described["partitions"])
         self._report(f"across: {found} records produced in one container, consumed in another")
+
+    def _kafka_clients(self) -> None:
+        """Have one Kafka client on the host and one in the network read each other's records."""
+        for endpoint in KAFKA_HOST.values():
+            if (seen := kafka_clients.brokers_seen(endpoint)) != KAFKA_HOST:
+                raise Failed(f"a Kafka client on the host gets the addresses {seen} from {endpoint}")
+        kafka_clients.create_topic(KAFKA_HOST[1], _KAFKA_TOPIC, _PARTITIONS)
+        kafka_clients.produce(KAFKA_HOST[1], _KAFKA_TOPIC, _KAFKA_VALUES[:_RECORDS])
+        seen, values = kafka_clients.consume_and_produce_in_network(
+            self._containers, KAFKA_NETWORK[2], _KAFKA_TOPIC, _RECORDS, _KAFKA_VALUES[_RECORDS:]
+        )
+        if seen != KAFKA_NETWORK:
+            raise Failed(f"a Kafka client in the network gets the addresses {seen}")
+        if sorted(values) != _KAFKA_VALUES[:_RECORDS]:
+            raise Failed(f"{len(values)} of {_RECORDS} records of Kafka clients were read in the network")
+        self._read_by_kafka_client("host")
+        self._report(
+            f"Kafka clients: the host gets {_listed(KAFKA_HOST)}, the network {_listed(KAFKA_NETWORK)},"
+            f" and each reads {_RECORDS} records of the other"
+        )
+
+    def _read_by_kafka_client(self, group: str) -> None:
+        """Raise Failed unless a Kafka client on the host reads every record of Kafka clients, once."""
+        values = kafka_clients.consume(KAFKA_HOST[3], _KAFKA_TOPIC, group, len(_KAFKA_VALUES))
+        if sorted(values) != _KAFKA_VALUES:
+            raise Failed(f"{len(values)} of {len(_KAFKA_VALUES)} records of Kafka clients were read on the host")
 
     def _faults(self) -> None:
         containers = self._containers
@@ -195,7 +228,8 @@ class Scenario:
         self._report(f"down: the brokers ended after SIGTERM, all within {took:.1f} s; the volumes stay")
         self._come_up("up again")
         found = read_back(self._hosts, self._promises)
-        self._report(f"data: all {found} acknowledged records are there")
+        self._read_by_kafka_client("host-again")
+        self._report(f"data: all {found} acknowledged records are there, and {len(_KAFKA_VALUES)} of Kafka clients")
 
     def _partitions(self, admin: Admin) -> tuple[PartitionDescription, ...]:
         return admin.describe_topics([_TOPIC])[0].partitions
