@@ -265,9 +265,9 @@ async def test_every_impossible_kind_of_a_row_is_reported(tmp_path: Path) -> Non
     other = Pretended(cluster, name="leader cut off", needs=frozenset({Need.NETWORK}))
     run = Run(tmp_path, cluster, fault)
     run.course.catalogue = {"F1": [lambda: cast(Fault, fault), lambda: cast(Fault, other)]}
-    told_of = [(each.name, each.outcome, each.why) for each in await run.go("F1")]
+    reports = [(each.name, each.outcome, each.why) for each in await run.go("F1")]
     skipped = Outcome.SKIPPED
-    assert told_of == [("leader killed", skipped, "not ours"), ("leader cut off", skipped, "needs root")]
+    assert reports == [("leader killed", skipped, "not ours"), ("leader cut off", skipped, "needs root")]
 
 
 @on_virtual_time

@@ -126,12 +126,12 @@ def test_first_offset_is_at_least_the_acknowledged_trim() -> None:
     assert not found("I8", [*THREE, unknown, EarliestOk(TP, 1, 31, 40)]), "perhaps not done"
 
 
-def told_by(who: str, *taken: Event) -> list[tuple[str, Event]]:
+def reported_by(who: str, *taken: Event) -> list[tuple[str, Event]]:
     return [(who, event) for event in taken]
 
 
-LED = told_by("1", BecomeLeader(1, TP, 1, 0, 0))
-LED_SINCE = told_by("2", BecomeLeader(15, TP, 2, 3, 3))
+LED = reported_by("1", BecomeLeader(1, TP, 1, 0, 0))
+LED_SINCE = reported_by("2", BecomeLeader(15, TP, 2, 3, 3))
 #: The answers that broker 1 may give after the trim, as long as it does not know that broker 2 is the leader.
 PAST = {"I8": EarliestOk(TP, 1, 31, 40), "I18": LookUpOk(TP, 5, 1, 31, 40, ts=5)}
 
@@ -139,14 +139,16 @@ PAST = {"I8": EarliestOk(TP, 1, 31, 40), "I18": LookUpOk(TP, 5, 1, 31, 40, ts=5)
 @pytest.mark.parametrize("key", PAST)
 def test_replaced_leader_may_not_know_a_trim(key: str) -> None:
     def violations(*brokers: tuple[str, Event]) -> int:
-        taken = [*brokers, *told_by("client", *TRIMMED, PAST[key])]
+        taken = [*brokers, *reported_by("client", *TRIMMED, PAST[key])]
         return len(verdict_on_all(taken, key, ending=Ending({TP: [FINAL]})).findings)
 
     assert violations(*LED) == 1, "it leads, and has heard of it"
     assert violations(*LED, *LED_SINCE) == 0
-    assert violations(*LED, *LED_SINCE, *told_by("1", BecomeFollower(35, TP, 2, 2))) == 0, "when it was asked it led"
-    assert violations(*LED, *LED_SINCE, *told_by("1", BecomeFollower(30, TP, 2, 2))) == 1
-    assert violations(*LED, *told_by("2", BecomeLeader(41, TP, 2, 3, 3))) == 1, "deposed after it had answered"
+    assert violations(*LED, *LED_SINCE, *reported_by("1", BecomeFollower(35, TP, 2, 2))) == 0, (
+        "when it was asked it led"
+    )
+    assert violations(*LED, *LED_SINCE, *reported_by("1", BecomeFollower(30, TP, 2, 2))) == 1
+    assert violations(*LED, *reported_by("2", BecomeLeader(41, TP, 2, 3, 3))) == 1, "deposed after it had answered"
 
 
 def test_ended_process_does_not_excuse_an_old_answer() -> None:

@@ -34,7 +34,7 @@ def accept(cluster: Cluster, broker_id: int) -> None:
     cluster.settle()
 
 
-def told_that_it_is_unclean(cluster: Cluster) -> bool:
+def is_reported_unclean(cluster: Cluster) -> bool:
     effects = cluster.context.leader_and_isr({TP: cluster.states[TP]}, [cluster.state().leader])
     return any(state.unclean for each in effects if isinstance(each, SendLeaderAndIsr) for state in each.partitions)
 
@@ -66,11 +66,11 @@ def test_replica_with_loss_never_leads_by_a_clean_election() -> None:
 def test_requested_unclean_election_takes_the_longest_log_with_loss() -> None:
     cluster = with_lacking(1, 2)
     assert cluster.state().leader == NO_LEADER
-    assert not told_that_it_is_unclean(cluster)
+    assert not is_reported_unclean(cluster)
     cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
-    assert told_that_it_is_unclean(cluster)
+    assert is_reported_unclean(cluster)
     accept(cluster, 2)
     assert not cluster.controller.election_in_progress(TP)
     epoch = cluster.state().leader_epoch
@@ -78,13 +78,13 @@ def test_requested_unclean_election_takes_the_longest_log_with_loss() -> None:
     cluster.settle()
     assert cluster.state().leader == 2
     assert cluster.state().leader_epoch > epoch
-    assert not told_that_it_is_unclean(cluster)
+    assert not is_reported_unclean(cluster)
 
 
 def test_replica_with_loss_leads_uncleanly_if_no_other_can() -> None:
     cluster = with_lacking(1, **{"unclean.leader.election.enable": "true"})
     assert (cluster.state().leader, cluster.state().isr) == (1, (1,))
-    assert told_that_it_is_unclean(cluster)
+    assert is_reported_unclean(cluster)
 
 
 def test_suspect_that_reports_a_loss_does_not_delay_an_unclean_election() -> None:
@@ -103,14 +103,14 @@ def test_suspect_that_reports_a_loss_does_not_delay_an_unclean_election() -> Non
     cluster.report_log_end(3, 15)
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (2, (2,)), "the longest log wins"
-    assert told_that_it_is_unclean(cluster)
+    assert is_reported_unclean(cluster)
 
 
 def test_a_refusal_that_crossed_with_the_election_is_dealt_with_again() -> None:
     cluster = with_lacking(1, **{"unclean.leader.election.enable": "true"})
     refuse(cluster, 1)  # the request that was sent before
     assert cluster.state().leader == 1
-    assert told_that_it_is_unclean(cluster)
+    assert is_reported_unclean(cluster)
 
 
 def test_out_of_sync_replica_is_preferred_to_one_with_a_lost_log() -> None:

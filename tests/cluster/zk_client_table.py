@@ -174,7 +174,7 @@ def own_registration(expected: BrokerRegistration) -> Expected:
     return choose_recovery_leader
 
 
-def own_seat(stage: Stage, result: ControllerLease | None) -> bool:
+def own_lease(stage: Stage, result: ControllerLease | None) -> bool:
     stat, fence = stage.look(znodes.CONTROLLER), stage.look(znodes.CONTROLLER_EPOCH)
     if result is None or stat is None or fence is None:
         return False
@@ -587,9 +587,9 @@ WRITES = [
         arrange=vacate,
         call=lambda stage: stage.tested.try_become_controller(3, stage.lease),
         effect=znodes.CONTROLLER,
-        fair=done(own_seat),
+        fair=done(own_lease),
         request_lost=not_done(None),
-        answer_lost=done(own_seat),
+        answer_lost=done(own_lease),
         changed=Cell(Stage.depose, not_done(None)),
         anew=Cell(replace_and_resign, not_done(None)),
         deposed=Cell(Stage.depose, not_done(None)),
@@ -603,9 +603,9 @@ WRITES = [
         arrange=vacate,
         call=lambda stage: stage.tested.try_become_controller(3, stage.lease),
         effect=znodes.CONTROLLER,
-        fair=done(own_seat),
+        fair=done(own_lease),
         request_lost=not_done(None),
-        answer_lost=done(own_seat),
+        answer_lost=done(own_lease),
         changed=Cell(former_process_becomes_controller, not_done(None)),
         anew=Cell(replace_and_resign, not_done(None)),
         deposed=Cell(Stage.depose, not_done(None)),
@@ -618,9 +618,9 @@ WRITES = [
         case="and oust",
         call=lambda stage: stage.tested.try_become_controller(3, stage.lease, replace_controller=True),
         effect=znodes.CONTROLLER,
-        fair=done(own_seat),
+        fair=done(own_lease),
         request_lost=not_done(None),
-        answer_lost=done(own_seat),
+        answer_lost=done(own_lease),
         changed=Cell(Stage.depose, not_done(None)),
         anew=Cell(replace_and_resign, not_done(None)),
         deposed=Cell(Stage.depose, not_done(None)),

@@ -143,9 +143,9 @@ async def test_leader_told_to_stop_stops_before_earlier_requests_are_done() -> N
         assert (waited, led) == (True, [[TP], []])
 
 
-@pytest.mark.parametrize("told_by", ["a dead controller", "a ZooKeeper that has gone back"])
+@pytest.mark.parametrize("reported_by", ["a dead controller", "a ZooKeeper that has gone back"])
 @on_virtual_time
-async def test_leader_does_not_stop_for_a_state_that_it_refuses(told_by: str) -> None:
+async def test_leader_does_not_stop_for_a_state_that_it_refuses(reported_by: str) -> None:
     async with MemoryCluster() as cluster:
         cluster.controller_epoch = 5
         await cluster.elect(1)
@@ -153,7 +153,7 @@ async def test_leader_does_not_stop_for_a_state_that_it_refuses(told_by: str) ->
         request = cluster.leader_and_isr()
         (state,) = request.partitions
         later = replace(state, leader=2, leader_epoch=state.leader_epoch + 1)
-        if told_by == "a dead controller":
+        if reported_by == "a dead controller":
             request = replace(request, controller_epoch=4, partitions=(replace(later, partition_epoch=99),))
         else:
             request = replace(request, partitions=(replace(later, partition_epoch=state.partition_epoch),))

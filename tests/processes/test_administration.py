@@ -58,8 +58,8 @@ def log_start(cluster: RunningCluster, topic: str) -> int | None:
 def test_changed_setting_applies_to_the_next_record_and_after_a_restart(cluster: RunningCluster, shell: Shell) -> None:
     (tp,) = cluster.create_topic("limits")
     assert refusal_of(cluster, "limits", b"x" * 500) is None
-    told = shell.succeed("topic", "alter", "limits", "--config", "max.message.bytes=200")
-    assert told == b"limits: max.message.bytes=200\n"
+    reported = shell.succeed("topic", "alter", "limits", "--config", "max.message.bytes=200")
+    assert reported == b"limits: max.message.bytes=200\n"
     wait_for("the limit", lambda: isinstance(refusal_of(cluster, "limits", b"x" * 500), MessageTooLargeError))
     asleep = cluster.leader(tp)
     cluster.terminate(asleep)
@@ -179,8 +179,8 @@ def test_two_brokers_are_drained_without_moving_replicas_onto_either(cluster: Ru
     shell.succeed("topic", "create", "drained", "--partitions", "6", "--replication-factor", "1")
     moved = [number for number, (replica,) in enumerate(replicas_of(cluster, "drained")) if replica != 3]
     drain = ("topic", "reassign", "drained", "--drain-broker", "1", "--drain-broker", "2")
-    told = shell.succeed(*drain).decode().splitlines()
-    assert [line.split(":")[0] for line in told if "→ 3" in line] == [f"drained/{number}" for number in moved]
+    reported = shell.succeed(*drain).decode().splitlines()
+    assert [line.split(":")[0] for line in reported if "→ 3" in line] == [f"drained/{number}" for number in moved]
     wait_for("the moves", lambda: replicas_of(cluster, "drained") == [(3,)] * 6)
     assert shell.succeed(*drain) == b"brokers 1, 2 have no replica of drained\n"
 
@@ -208,8 +208,8 @@ def test_reassignment_is_printed_even_if_it_is_complete_at_once(cluster: Running
     arrow = f"{','.join(map(str, old))} → {','.join(map(str, new))}"
     wanted = ("topic", "reassign", "turned", "--replicas", f"0:{','.join(map(str, new))}")
     assert shell.succeed(*wanted).decode() == f"turned/0: replicas {arrow}, done\n"
-    told = json.loads(shell.succeed(*wanted, "--json"))
-    (change,) = told["changes"]
+    reported = json.loads(shell.succeed(*wanted, "--json"))
+    (change,) = reported["changes"]
     assert change == {"partition": 0, "old_replicas": [*new], "new_replicas": [*new], "state": "done"}
     assert shell.succeed(*wanted).decode() == f"turned/0: has the replicas {','.join(map(str, new))} already\n"
     assert shell.succeed("topic", "reassign", "turned", "--status") == b"no partition of turned is being reassigned\n"
@@ -219,19 +219,19 @@ def test_reassignment_is_printed_even_if_it_is_complete_at_once(cluster: Running
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ("min.insync.replicas=1", "min.insync.replicas from 2 to 1 acknowledges records that have 1 copy"),
         ("unclean.leader.election.enable=true", "allows a leader that lacks acknowledged records"),
     ],
 )
-def test_weaker_guarantee_needs_yes(cluster: RunningCluster, shell: Shell, change: str, told: str) -> None:
+def test_weaker_guarantee_needs_yes(cluster: RunningCluster, shell: Shell, change: str, reported: str) -> None:
     if "promised" not in cluster.admin.list_topics():
         cluster.create_topic("promised")  # with min.insync.replicas=2
     name, value = change.split("=")
     old = setting(cluster, "promised", name)
     refused = shell.run("topic", "alter", "promised", "--config", change, "--config", "flush.ms=7")
-    assert (refused.status, refused.output) == (2, b"") and told in refused.complaint
+    assert (refused.status, refused.output) == (2, b"") and reported in refused.complaint
     assert setting(cluster, "promised", name) == old
     assert shell.succeed("topic", "alter", "promised", "--config", change, "--yes") == f"promised: {change}\n".encode()
     wait_for("the change", lambda: setting(cluster, "promised", name) == value)
@@ -280,8 +280,8 @@ def test_records_stay_deleted_on_every_replica_after_a_restart(cluster: RunningC
     the_rest = {"partition": 0, "old_log_start_offset": 2, "log_start_offset": 4, "records": 2}
     for execute in (False, True):
         options = ("--json", "--execute") if execute else ("--json",)
-        told = json.loads(shell.succeed("topic", "delete-records", "trimmed", "--before", "0:end", *options))
-        assert told == {"topic": "trimmed", "executed": execute, "partitions": [the_rest]}
+        reported = json.loads(shell.succeed("topic", "delete-records", "trimmed", "--before", "0:end", *options))
+        assert reported == {"topic": "trimmed", "executed": execute, "partitions": [the_rest]}
     assert shell.succeed("consume", "trimmed") == b""
     with pytest.raises(OffsetOutOfRangeError, match="trimmed-0"):
         cluster.admin.delete_records({tp: 5})

@@ -46,13 +46,13 @@ def brokers_in(user: Shell, conditions: str) -> list[int]:
 
 def test_chaos_run_that_kills_leaders_keeps_every_promise(user: Shell, tmp_path: Path) -> None:
     report = tmp_path / "report"
-    told = user.run(
+    outcome = user.run(
         *("chaos", "--scenario", "leader-kill", "--seconds", "1", "--seed", "1", "--json", "--report", str(report)),
         timeout_s=300,
     )
-    verdict = json.loads(told.output)
+    verdict = json.loads(outcome.output)
     assert verdict["verdict"]["violated"] == [], verdict["verdict"]["findings"]
-    assert (told.status, verdict["shortcomings"]) == (0, []), told.complaint
+    assert (outcome.status, verdict["shortcomings"]) == (0, []), outcome.complaint
     assert [(row["row"], row["injected"], row["bit"]) for row in verdict["rows"]] == [("F1", 1, 1), ("F6", 1, 1)]
     assert all(row["observations"] for row in verdict["verdict"]["invariants"])
     assert verdict["seed"] == 1
@@ -81,9 +81,9 @@ def test_next_run_removes_the_leftovers_of_a_killed_run(user: Shell) -> None:
         process.kill()
         process.communicate(timeout=30)
     assert brokers_in(user, "STR")
-    told: list[str] = []
-    clean_up(user.home, told.append)
-    assert told == [f"cleaning up after a killed run: {left}"]
+    outcome: list[str] = []
+    clean_up(user.home, outcome.append)
+    assert outcome == [f"cleaning up after a killed run: {left}"]
     assert not left.exists()
     wait_for("the clients to end after their parent", lambda: not processes_of(user.directory), timeout_s=60)
 
@@ -96,8 +96,8 @@ def test_run_on_an_existing_cluster_removes_its_topics_and_groups(user: Shell, t
         assert state is not None
         broken = ("chaos", "--bootstrap-servers", state.bootstrap_servers, "--yes", "--only")
 
-        told = user.run(*broken, "F1,F55", "--seconds", "1", "--seed", "1", "--json", timeout_s=200)
-        assert (told.status, json.loads(told.output)["shortcomings"]) == (0, []), told.complaint
+        outcome = user.run(*broken, "F1,F55", "--seconds", "1", "--seed", "1", "--json", timeout_s=200)
+        assert (outcome.status, json.loads(outcome.output)["shortcomings"]) == (0, []), outcome.complaint
         assert sorted(os.listdir(tmp_path / "seen")) == ["1.jsonl", "2.jsonl", "3.jsonl"]
 
         with user.start(*broken, "F1", "--seconds", "600") as process:
@@ -105,15 +105,15 @@ def test_run_on_an_existing_cluster_removes_its_topics_and_groups(user: Shell, t
             process.kill()
 
         shutil.rmtree(tmp_path / "seen")
-        told = user.run(*broken, "F1", "--seconds", "1", "--seed", "1", "--json", timeout_s=200)
-        assert told.status == 3, told.complaint
-        assert any("cannot copy the brokers' histories" in each for each in json.loads(told.output)["shortcomings"])
+        outcome = user.run(*broken, "F1", "--seconds", "1", "--seed", "1", "--json", timeout_s=200)
+        assert outcome.status == 3, outcome.complaint
+        assert any("cannot copy the brokers' histories" in each for each in json.loads(outcome.output)["shortcomings"])
 
         assert user.succeed("topic", "list").split() == [b"__consumer_offsets"]
         assert json.loads(user.succeed("group", "list", "--json"))["groups"] == []
 
-        told = user.run(*broken, "F1", environment={"TIDELOG_HOME": str(tmp_path / "other")})
-        assert told.status == 1
-        assert "is neither the cluster of your last tidelog up nor one in containers" in told.complaint_lines[-1]
+        outcome = user.run(*broken, "F1", environment={"TIDELOG_HOME": str(tmp_path / "other")})
+        assert outcome.status == 1
+        assert "is neither the cluster of your last tidelog up nor one in containers" in outcome.complaint_lines[-1]
     finally:
         user.succeed("down", "--purge")

@@ -28,7 +28,7 @@ class Case:
 
     name: str
     arguments: str
-    told: str
+    shown: str
     status: int = 1
     given: bytes = b""
     environment: dict[str, str | None] = field(default_factory=dict)
@@ -211,11 +211,11 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 WHOLE = b"broker_id = 1\nlog_dirs = 'data'\nzookeeper = '127.0.0.1:1'\nzookeeper_connect_timeout_ms = 500\n"
 
 
-def assert_one_line(outcome: Outcome, told: str) -> None:
+def assert_one_line(outcome: Outcome, shown: str) -> None:
     assert "Traceback" not in outcome.complaint
     assert len(outcome.complaint_lines) == 1, outcome.complaint
     assert outcome.complaint.startswith("tidelog: ")
-    assert re.search(told, outcome.complaint), outcome.complaint
+    assert re.search(shown, outcome.complaint), outcome.complaint
 
 
 def drain(shell: Shell, topic: str, *options: str) -> bytes:
@@ -225,7 +225,7 @@ def drain(shell: Shell, topic: str, *options: str) -> bytes:
 @pytest.mark.parametrize("case", ODD_CASES, ids=lambda case: case.name)
 def test_bound_outside_the_log_prints_one_line_and_the_rest_is_read(shell: Shell, case: Case) -> None:
     outcome = shell.run(*case.arguments.split())
-    assert_one_line(outcome, case.told)
+    assert_one_line(outcome, case.shown)
     assert (outcome.status, outcome.output != b"") == (case.status, True)
 
 
@@ -233,14 +233,14 @@ def test_bound_outside_the_log_prints_one_line_and_the_rest_is_read(shell: Shell
 def test_wrong_input_prints_one_line(shell: Shell, case: Case) -> None:
     before = processes_of(shell.directory)
     outcome = shell.run(*case.arguments.split(), given=case.given, environment=case.environment)
-    assert_one_line(outcome, case.told)
+    assert_one_line(outcome, case.shown)
     assert outcome.status == case.status
     assert outcome.output == b""
     assert len(processes_of(shell.directory)) == len(before)
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "shown"),
     [
         (b"x = [", "is not TOML"),
         (b"\xff\xfe", "is not TOML"),
@@ -251,16 +251,16 @@ def test_wrong_input_prints_one_line(shell: Shell, case: Case) -> None:
         (WHOLE.replace(b":1", b":1/a/../b"), "zookeeper: the path /a/../b must not contain"),
     ],
 )
-def test_broker_reports_wrong_settings_once(shell: Shell, settings: bytes, told: str) -> None:
+def test_broker_reports_wrong_settings_once(shell: Shell, settings: bytes, shown: str) -> None:
     (shell.directory / "bad.toml").write_bytes(settings)
     outcome = shell.run("broker", "--config", "bad.toml")
     assert outcome.status == 1
     assert len(outcome.complaint_lines) == 1, outcome.complaint
-    assert outcome.complaint.startswith("broker: bad.toml") and told in outcome.complaint
+    assert outcome.complaint.startswith("broker: bad.toml") and shown in outcome.complaint
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "shown"),
     [
         (
             b"log_file = 'no/such/place.log'\n",
@@ -270,11 +270,11 @@ def test_broker_reports_wrong_settings_once(shell: Shell, settings: bytes, told:
         (b"log_level = 'ERROR'\n", "no ZooKeeper answers at 127.0.0.1:1 (tried for 500 ms); start it, or name another"),
     ],
 )
-def test_broker_that_cannot_start_names_the_reason_in_its_last_line(shell: Shell, setting: bytes, told: str) -> None:
+def test_broker_that_cannot_start_names_the_reason_in_its_last_line(shell: Shell, setting: bytes, shown: str) -> None:
     (shell.directory / "bad.toml").write_bytes(WHOLE + setting)
     outcome = shell.run("broker", "--config", "bad.toml")
     assert "Traceback" not in outcome.complaint and "Errno" not in outcome.complaint
-    assert (outcome.status, outcome.complaint_lines[-1].removeprefix("broker: ")) == (1, told)
+    assert (outcome.status, outcome.complaint_lines[-1].removeprefix("broker: ")) == (1, shown)
 
 
 def test_ctrl_c_during_imports_ends_a_broker_without_output(shell: Shell) -> None:
@@ -387,8 +387,8 @@ def test_ctrl_c_reports_the_acknowledged_lines(shell: Shell) -> None:
         wait_for("both lines", lambda: drain(shell, "interrupted") == b"one\ntwo\n")
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 130
-        told = b"tidelog: interrupted: 2 of 2 records sent were acknowledged: interrupted/0 offsets 0 to 1\n"
-        assert process.stderr.read() == told
+        shown = b"tidelog: interrupted: 2 of 2 records sent were acknowledged: interrupted/0 offsets 0 to 1\n"
+        assert process.stderr.read() == shown
 
 
 def frames_nobody_understands() -> Iterator[bytes]:
@@ -500,11 +500,11 @@ def test_commands_end_in_time_if_brokers_stop_meanwhile(newcomer: Shell, up: lis
         writing.stdin.write(b"after\n")
         writing.stdin.close()
         assert (reading.wait(30), writing.wait(30)) == (1, 1)
-        told = [reading.stderr.read().decode(), writing.stderr.read().decode()]
-    for complaint in told:
+        shown = [reading.stderr.read().decode(), writing.stderr.read().decode()]
+    for complaint in shown:
         assert len(complaint.splitlines()) == 1, complaint
         assert "tidelog status shows" in complaint
-    assert "1 of 2 records sent were acknowledged" in told[1]
+    assert "1 of 2 records sent were acknowledged" in shown[1]
     newcomer.succeed("up", "--detach")
     assert drain(newcomer, "t").startswith(b"before\n")
 

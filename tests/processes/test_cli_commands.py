@@ -66,23 +66,23 @@ def test_lines_larger_than_a_batch_together_are_all_accepted(shell: Shell) -> No
 def test_produce_prints_a_summary_unless_quiet(shell: Shell) -> None:
     shell.succeed("topic", "create", "summed", "--partitions", "6")
     lines = b"".join(b"line %d\n" % number for number in range(300))
-    told = shell.run("produce", "summed", given=lines)
-    assert (told.status, told.output) == (0, b"")
+    shown = shell.run("produce", "summed", given=lines)
+    assert (shown.status, shown.output) == (0, b"")
     assert re.fullmatch(
         r"wrote 300 records, 2.24 KiB, to 6 partitions of summed: (summed/[0-5] offsets 0 to \d+(, |\n)){6}",
-        told.complaint,
-    ), told.complaint
+        shown.complaint,
+    ), shown.complaint
     assert shell.run("produce", "summed", "--quiet", given=b"x\n").complaint == ""
-    told = shell.run("produce", "summed", "--acks", "0", given=b"x\n")
-    assert told.complaint == "sent, without acknowledgement, 1 record, 1 B, to 1 partition of summed\n"
+    shown = shell.run("produce", "summed", "--acks", "0", given=b"x\n")
+    assert shown.complaint == "sent, without acknowledgement, 1 record, 1 B, to 1 partition of summed\n"
 
 
 def test_json_summary_goes_to_standard_output_for_lines_and_json_alike(shell: Shell) -> None:
     shell.succeed("topic", "create", "counted")
     for given, options in ((b"ab\n", ("--format", "lines")), (b'{"value": "cd"}\n', ())):
-        told = shell.run("produce", "counted", "--json", *options, given=given)
-        summary = json.loads(told.output)
-        assert told.complaint == ""
+        shown = shell.run("produce", "counted", "--json", *options, given=given)
+        summary = json.loads(shown.output)
+        assert shown.complaint == ""
         assert (summary["topic"], summary["records"], summary["bytes"]) == ("counted", 1, 2)
     assert summary["partitions"] == [{"partition": 0, "records": 1, "bytes": 2, "first_offset": 1, "last_offset": 1}]
     failed = shell.run("produce", "counted", "--json", given=b'{"value": "ef"}\nno JSON\n')
@@ -195,8 +195,8 @@ def test_offsets_before_a_time_are_the_starts_of_segments_written_by_then(
     (tp,) = cluster.create_topic("aged")
 
     def before(at: str, most: int = 9) -> list[int]:
-        told = json.loads(shell.succeed("offsets", "aged", "--before", at, "--max", str(most), "--json"))
-        (answer,) = told["partitions"]
+        shown = json.loads(shell.succeed("offsets", "aged", "--before", at, "--max", str(most), "--json"))
+        (answer,) = shown["partitions"]
         assert answer["partition"] == 0
         return list(answer["offsets"])
 

@@ -28,14 +28,14 @@ def json_lines(output: bytes) -> list[dict[str, object]]:
 
 
 def test_dump_prints_a_directory_file_by_file_in_order(shell: Shell) -> None:
-    told = json_lines(shell.succeed("dump", ".", "--json"))
-    files = list(dict.fromkeys(Path(str(line["file"])).name for line in told))
+    shown = json_lines(shell.succeed("dump", ".", "--json"))
+    files = list(dict.fromkeys(Path(str(line["file"])).name for line in shown))
     own, texts = (
         ["meta.properties", "recovery-point-offset-checkpoint"],
         ["leader-epoch-checkpoint", "partition.metadata"],
     )
     assert files == [*own, LOG, INDEX, TIME_INDEX, SNAPSHOT, *texts]
-    kinds = [line["what"] for line in told]
+    kinds = [line["what"] for line in shown]
     assert kinds == ["identity", "offset", *["batch"] * 6, *["entry"] * 4, "producer", "epoch", "topic"]
 
 
@@ -60,7 +60,7 @@ def test_damage_ends_the_command_with_one_line(shell: Shell, name: str, bit_at: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "told"),
+    ("arguments", "status", "shown"),
     [
         (["nowhere"], 2, "'nowhere' does not exist"),
         ([], 2, "Missing argument"),
@@ -68,12 +68,12 @@ def test_damage_ends_the_command_with_one_line(shell: Shell, name: str, bit_at: 
         (["empty"], 1, "found no log files"),
     ],
 )
-def test_wrong_input_prints_one_line(shell: Shell, arguments: list[str], status: int, told: str) -> None:
+def test_wrong_input_prints_one_line(shell: Shell, arguments: list[str], status: int, shown: str) -> None:
     (shell.directory / "note.txt").write_text("x")
     (shell.directory / "empty").mkdir()
     outcome = shell.run("dump", *arguments)
     assert (outcome.status, len(outcome.complaint_lines)) == (status, 1)
-    assert told in outcome.complaint and outcome.output == b""
+    assert shown in outcome.complaint and outcome.output == b""
 
 
 def test_closed_output_ends_the_command_without_an_error(shell: Shell) -> None:
@@ -114,10 +114,10 @@ def test_wrong_batch_length_in_a_large_file_needs_no_memory(shell: Shell) -> Non
         "import resource, subprocess, sys; status = subprocess.run(sys.argv[1:]).returncode;"
         "print(status, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     )
-    told = subprocess.run(
+    shown = subprocess.run(
         [sys.executable, "-c", peak_of, TIDELOG, "dump", str(file)], stdout=subprocess.PIPE, check=True, timeout=60
     ).stdout
-    assert b"DAMAGED at byte 0: CRC" in told
-    status, peak_kb = map(int, told.split()[-2:])
+    assert b"DAMAGED at byte 0: CRC" in shown
+    status, peak_kb = map(int, shown.split()[-2:])
     assert status == 1
     assert peak_kb < 150 * 1024

@@ -36,7 +36,7 @@ def shell(cluster: RunningCluster) -> Shell:
     return Shell(cluster.local.home.parent, cluster.local.home)
 
 
-def told(shell: Shell, *arguments: str) -> Any:
+def reported(shell: Shell, *arguments: str) -> Any:
     return json.loads(shell.succeed(*arguments, "--json"))
 
 
@@ -67,7 +67,7 @@ def a_topic(shell: Shell, topic: str, *ages_s: float, partitions: int = 1) -> No
 
 
 def committed(shell: Shell, group: str) -> dict[tuple[str, int], int | None]:
-    parts = told(shell, "group", "describe", group)["partitions"]
+    parts = reported(shell, "group", "describe", group)["partitions"]
     return {(each["topic"], each["partition"]): each["committed_offset"] for each in parts}
 
 
@@ -83,7 +83,7 @@ def a_member(shell: Shell, topic: str, group: str) -> Iterator[subprocess.Popen[
 
 
 def groups(shell: Shell, *options: str) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = told(shell, "group", "list", *options)["groups"]
+    listed: list[dict[str, Any]] = reported(shell, "group", "list", *options)["groups"]
     return listed
 
 
@@ -93,7 +93,7 @@ def groups(shell: Shell, *options: str) -> list[dict[str, Any]]:
 def test_lag_is_shown_in_records_and_seconds(shell: Shell) -> None:
     a_topic(shell, "late", 300, 200, 100, partitions=2)
     shell.succeed("group", "reset", "late", "--topic", "late", "--to-offset", "1", "--execute")
-    described = told(shell, "group", "describe", "late")
+    described = reported(shell, "group", "describe", "late")
     behind, empty = described["partitions"]
     assert (behind["committed_offset"], behind["log_end_offset"], behind["lag"]) == (1, 3, 2)
     assert 200 <= behind["lag_seconds"] < 260
@@ -106,14 +106,14 @@ def test_lag_is_shown_in_records_and_seconds(shell: Shell) -> None:
     ]  # fmt: skip
     assert first.split()[:5] == ["late", "0", "1", "3", "2"] and 200 <= int(first.split()[5]) < 260
     shell.succeed("group", "reset", "late", "--all-topics", "--to-latest", "--execute")
-    assert told(shell, "group", "describe", "late")["lag_seconds"] == 0
+    assert reported(shell, "group", "describe", "late")["lag_seconds"] == 0
 
 
 def test_records_deleted_unread_are_noted(shell: Shell) -> None:
     a_topic(shell, "trimmed", 3, 2, 1)
     shell.succeed("group", "reset", "trimmed", "--topic", "trimmed", "--to-earliest", "--execute")
     shell.succeed("topic", "delete-records", "trimmed", "--before", "0:2", "--execute")
-    (partition,) = told(shell, "group", "describe", "trimmed")["partitions"]
+    (partition,) = reported(shell, "group", "describe", "trimmed")["partitions"]
     assert (partition["standing"], partition["lag"], partition["log_start_offset"]) == ("below_log_start", 1, 2)
     shown = shell.succeed("group", "describe", "trimmed").decode()
     assert "the log starts at 2: 2 records deleted unread" in shown
@@ -132,7 +132,7 @@ def test_recreated_topic_leaves_the_group_past_its_end_or_without_offset(shell: 
     outcome = shell.run("group", "describe", "anew", "--json")
     if outcome.status == 0:
         assert [each["standing"] for each in json.loads(outcome.output)["partitions"]] == ["past_log_end"]
-        plan = told(shell, "group", "reset", "anew", "--all-topics", "--to-current")["partitions"]
+        plan = reported(shell, "group", "reset", "anew", "--all-topics", "--to-current")["partitions"]
         assert [(each["old_offset"], each["new_offset"], each["adjustment"]) for each in plan] == [(3, 1, "log_end")]
     else:
         assert "no group 'anew'" in outcome.complaint
@@ -141,7 +141,7 @@ def test_recreated_topic_leaves_the_group_past_its_end_or_without_offset(shell: 
 def test_rate_shows_how_fast_a_group_consumes(shell: Shell) -> None:
     a_topic(shell, "speed", 1)
     shell.succeed("group", "reset", "speed", "--topic", "speed", "--to-earliest", "--execute")
-    (partition,) = told(shell, "group", "describe", "speed", "--rate", "0.2")["partitions"]
+    (partition,) = reported(shell, "group", "describe", "speed", "--rate", "0.2")["partitions"]
     assert (partition["committed_per_second"], partition["written_per_second"]) == (0, 0)
     assert b"COMMITTED/S  WRITTEN/S" in shell.succeed("group", "describe", "speed", "--rate", "0.2")
 
@@ -158,7 +158,7 @@ def test_dry_run_shows_changes_and_changes_nothing(shell: Shell) -> None:
     row = outcome.output.decode().splitlines()[1].split()
     assert row[:5] == ["dry", "0", "3", "1", "-2"] and row[5].endswith("Z")
     assert committed(shell, "dry") == {("dry", 0): 3}
-    done = told(shell, "group", "reset", "dry", "--topic", "dry", "--to-time", "-25000s", "--execute")
+    done = reported(shell, "group", "reset", "dry", "--topic", "dry", "--to-time", "-25000s", "--execute")
     (part,) = done["partitions"]
     assert done["executed"] and (part["old_offset"], part["new_offset"], part["adjustment"]) == (3, 1, None)
     assert part["new_timestamp"] < time.time_ns() // 1_000_000 - 19_000_000
@@ -189,7 +189,7 @@ def test_reset_moves_the_group_for_each_target_option(shell: Shell, way: str, ne
         a_topic(shell, "ways", 40_000, 30_000, 20_000, 10_000)
         shell.succeed("topic", "delete-records", "ways", "--before", "0:1", "--execute")
         shell.succeed("group", "reset", "ways", "--topic", "ways", "--to-offset", "2", "--execute")
-    (part,) = told(shell, "group", "reset", "ways", "--topic", "ways:0", *way.split())["partitions"]
+    (part,) = reported(shell, "group", "reset", "ways", "--topic", "ways:0", *way.split())["partitions"]
     assert (part["old_offset"], part["new_offset"], part["error"]) == (2, new, None)
     shown = shell.succeed("group", "reset", "ways", "--all-topics", *way.split()).decode()
     assert (note or "  -\n") in shown
@@ -214,8 +214,8 @@ def test_offsets_of_a_topic_and_then_the_group_are_deleted(shell: Shell) -> None
     for topic in ("kept", "dropped"):
         a_topic(shell, topic, 1, partitions=2)
         shell.succeed("group", "reset", "leaving", "--topic", topic, "--to-latest", "--execute")
-    told_of = shell.succeed("group", "delete", "leaving", "--topic", "dropped", "--topic", "kept:1")
-    assert told_of == b"deleted the committed offsets of leaving for dropped, kept:1\n"
+    reports = shell.succeed("group", "delete", "leaving", "--topic", "dropped", "--topic", "kept:1")
+    assert reports == b"deleted the committed offsets of leaving for dropped, kept:1\n"
     assert committed(shell, "leaving") == {("kept", 0): 1}
     assert refused(shell, "group", "delete", "leaving", "--topic", "dropped") == (
         "group 'leaving' has no committed offset for dropped"
@@ -265,13 +265,13 @@ def test_group_with_a_member_is_shown_but_not_moved_or_deleted(shell: Shell) -> 
         (listed,) = (each for each in groups(shell, "--state", "stable") if each["group"] == "busy")
         assert (listed["type"], listed["members"]) == ("consumer", 1)
         assert "busy" not in [each["group"] for each in groups(shell, "--state", "empty")]
-        (member,) = told(shell, "group", "describe", "busy", "--members")["members"]
+        (member,) = reported(shell, "group", "describe", "busy", "--members")["members"]
         assert (member["client_id"], member["host"]) == ("tidelog-consume", "127.0.0.1")
         assert member["topics"] == ["busy"]
         assert member["assignment"] == [{"topic": "busy", "partition": 0}, {"topic": "busy", "partition": 1}]
-        state = told(shell, "group", "describe", "busy", "--state")
+        state = reported(shell, "group", "describe", "busy", "--state")
         assert (state["state"], state["assignor"], state["members"]) == ("Stable", "range", 1)
-        owners = {each["member_id"] for each in told(shell, "group", "describe", "busy")["partitions"]}
+        owners = {each["member_id"] for each in reported(shell, "group", "describe", "busy")["partitions"]}
         assert owners == {member["member_id"]}
         for ended in (
             refused(shell, "group", "reset", "busy", "--all-topics", "--to-latest"),
@@ -365,20 +365,22 @@ def test_unwritten_records_are_not_committed(shell: Shell) -> None:
 def test_two_members_share_the_partitions_and_write_each_record_once(shell: Shell) -> None:
     shell.succeed("topic", "create", "shared", "--partitions", "4")
     with a_member(shell, "shared", "shared") as first, a_member(shell, "shared", "shared") as second:
-        wait_for("both members", lambda: len(told(shell, "group", "describe", "shared", "--members")["members"]) == 2)
+        wait_for(
+            "both members", lambda: len(reported(shell, "group", "describe", "shared", "--members")["members"]) == 2
+        )
         wait_for(
             "a share for each",
             lambda: (
                 [
                     len(each["assignment"] or ())
-                    for each in told(shell, "group", "describe", "shared", "--members")["members"]
+                    for each in reported(shell, "group", "describe", "shared", "--members")["members"]
                 ]
                 == [2, 2]
             ),
         )
         lines = [json.dumps({"value": str(number), "partition": number % 4}) + "\n" for number in range(400)]
         shell.succeed("produce", "shared", "--format", "json", given="".join(lines).encode())
-        wait_for("all commits", lambda: told(shell, "group", "describe", "shared")["lag"] == 0)
+        wait_for("all commits", lambda: reported(shell, "group", "describe", "shared")["lag"] == 0)
         outputs = []
         for process in (first, second):
             process.send_signal(signal.SIGINT)
@@ -418,7 +420,7 @@ def test_group_survives_its_coordinator(shell: Shell, cluster: RunningCluster) -
     coordinator = cluster.leader(partition)
     cluster.kill(coordinator)
     try:
-        described = told(shell, "group", "describe", "outlived", "--state")
+        described = reported(shell, "group", "describe", "outlived", "--state")
         assert described["coordinator"] != coordinator and described["state"] == "Empty"
         assert committed(shell, "outlived") == {("outlived", 0): 1}
     finally:

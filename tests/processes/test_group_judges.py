@@ -47,8 +47,8 @@ def assigned(member: str, generation: int, at_s: float, *tps: TopicPartition) ->
     return Assigned("g", member, generation, tps, round(at_s * _S))
 
 
-def violations(*told: Event) -> list[str]:
-    return [each.says for each in verdict_on(told, "I17").findings]
+def violations(*reported: Event) -> list[str]:
+    return [each.says for each in verdict_on(reported, "I17").findings]
 
 
 COMMITS = [
@@ -109,16 +109,16 @@ def test_atomic_register_passes_and_one_with_two_copies_fails() -> None:
             is_commit = rng.random() < 0.4
             effects.append((rng.uniform(begin_s, end_s), number if is_commit else None, begin_s, end_s))
         for forgetful in (False, True):
-            told: list[Event] = []
+            reported: list[Event] = []
             value = before = -1
             for _, offset, begin_s, end_s in sorted(effects):
                 if offset is not None and offset > value:
-                    told.append(commit(offset, begin_s, end_s))
+                    reported.append(commit(offset, begin_s, end_s))
                     before, value = value, offset
                 elif offset is None:
                     shown = before if forgetful and rng.random() < 0.2 else value
-                    told.append(fetched(shown, begin_s, end_s))
-            found = violations(*told)
+                    reported.append(fetched(shown, begin_s, end_s))
+            found = violations(*reported)
             assert forgetful or not found
             found_in_forgetful += bool(found)
     assert found_in_forgetful > 150
@@ -235,8 +235,8 @@ DIARY: list[dict[str, object]] = [
 
 
 def test_diary_lists_owners_and_their_operations() -> None:
-    told = [(each.generation, each.tps) for each in assignments("x", "g", "t", DIARY)]
-    assert told == [(1, [TP, OTHER]), (2, [TP, TopicPartition("t", 2)])]
+    reported = [(each.generation, each.tps) for each in assignments("x", "g", "t", DIARY)]
+    assert reported == [(1, [TP, OTHER]), (2, [TP, TopicPartition("t", 2)])]
     found = {each.tp.partition: each for each in turns("x", "t", DIARY, 20)}
     assert [(each.since_s, each.until_s) for _, each in sorted(found.items())] == [(1, 8), (1, 4), (5, 20)]
     assert [each.offsets for each in found[0].processed] == [range(5), range(5, 10)]
@@ -256,5 +256,5 @@ def test_paused_owner_loses_its_partitions_when_the_pause_begins() -> None:
         wrote("owns", 10, partitions=[0], generation=2),
         wrote("lost", 50, partitions=[0]),
     ]
-    told = [(turn.since_s, turn.until_s) for turn in turns("x", "t", diary, 60, slept_s=[3])]
-    assert told == [(1, 3), (10, 50)]
+    reported = [(turn.since_s, turn.until_s) for turn in turns("x", "t", diary, 60, slept_s=[3])]
+    assert reported == [(1, 3), (10, 50)]

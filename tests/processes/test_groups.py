@@ -34,7 +34,7 @@ class Member(ConsumerRebalanceListener):
         self.consumer = Consumer(cluster.bootstrap_servers, **options)
         self.owned: set[TopicPartition] = set()
         self.seen: list[tuple[TopicPartition, int]] = []
-        self.told_in: set[threading.Thread] = set()
+        self.called_in: set[threading.Thread] = set()
         self.errors: list[Exception] = []
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -45,12 +45,12 @@ class Member(ConsumerRebalanceListener):
         return self
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        self.told_in.add(threading.current_thread())
+        self.called_in.add(threading.current_thread())
         self.owned |= set(assigned)
         assert self.consumer.assignment() == self.owned
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        self.told_in.add(threading.current_thread())
+        self.called_in.add(threading.current_thread())
         self.consumer.commit()
         self.owned -= set(revoked)
 
@@ -68,7 +68,7 @@ class Member(ConsumerRebalanceListener):
         self._stopping.set()
         self._thread.join(30)
         assert not self._thread.is_alive() and self.errors == []
-        assert self.told_in <= {self._thread}
+        assert self.called_in <= {self._thread}
 
 
 @contextmanager

@@ -151,8 +151,8 @@ def test_groups_commit_without_zookeeper_and_get_no_stale_offsets(tmp_path: Path
             print(f"read again after {time.monotonic() - back_s:.2f} s")
             cluster.wait_in_sync(under.tp)
             under.registers.wait_committed(50)
-        told = [count for (what, outcome), count in under.registers.tally.items() if outcome == NOT_NOW]
-        require_bite("everybody told offsets all the while", sum(told))
+        shown = [count for (what, outcome), count in under.registers.tally.items() if outcome == NOT_NOW]
+        require_bite("all brokers reported offsets all the while", sum(shown))
 
 
 #: Joins, then commits one offset after the other, and says which were accepted.

@@ -32,26 +32,28 @@ def test_broker_histories_show_a_failed_leader_and_its_successor(tmp_path: Path)
         cluster.restart(victim)
         cluster.wait_in_sync(tp)
         wait_for("the first leader to follow", lambda: end_of(histories / f"{victim}.jsonl", tp) == after + 1)
-    told = {broker_id: list(read_history(histories / f"{broker_id}.jsonl")) for broker_id in (1, 2, 3)}
+    reported = {broker_id: list(read_history(histories / f"{broker_id}.jsonl")) for broker_id in (1, 2, 3)}
 
-    lives = [each for each in told[victim] if isinstance(each, Broker)]
+    lives = [each for each in reported[victim] if isinstance(each, Broker)]
     assert [each.name for each in lives] == [str(victim)] * 2
-    first_life = told[victim][: told[victim].index(lives[1])]
+    first_life = reported[victim][: reported[victim].index(lives[1])]
     shown = [each.value for each in first_life if isinstance(each, broker_events.HighWatermark) and each.tp == tp]
     assert shown[-1] == before + 1, "what was acknowledged when it was killed is on file"
 
-    leads = sorted((each.epoch, who) for who, all_ in told.items() for each in of(all_, broker_events.BecomeLeader, tp))
+    leads = sorted(
+        (each.epoch, who) for who, all_ in reported.items() for each in of(all_, broker_events.BecomeLeader, tp)
+    )
     assert all(one < other for (one, _), (other, _) in pairwise(leads)), "each epoch has one leader"
     (_, first), (epoch, successor), *_ = leads
     assert first == victim != successor
-    acknowledged = [each for each in of(told[successor], broker_events.Ack, tp) if each.epoch == epoch]
+    acknowledged = [each for each in of(reported[successor], broker_events.Ack, tp) if each.epoch == epoch]
     assert acknowledged[-1].last == after
     for ack in acknowledged:
         assert len(ack.isr) >= ack.min_isr == 2
         assert min(ack.leos[member] for member in (*ack.isr, *ack.pending)) > ack.last
 
-    assert violations(told.values()) == []
-    everything = [event for all_ in told.values() for event in all_]
+    assert violations(reported.values()) == []
+    everything = [event for all_ in reported.values() for event in all_]
     assert len({each.epoch for each in everything if isinstance(each, broker_events.Controller)}) >= 1
     assert len({each.epoch for each in everything if isinstance(each, broker_events.Registered)}) == 4
     assert {each.api for each in everything if isinstance(each, broker_events.Processed)} >= {

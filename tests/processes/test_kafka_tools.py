@@ -99,8 +99,8 @@ def settle(shell: Shell, environment: dict[str, str]) -> None:
 
     def status() -> bool:
         asked = [str(TIDELOG), "topic", "reassign", "orders", "--status"]
-        told = subprocess.run(asked, env=environment, cwd=shell.directory, capture_output=True, timeout=60, check=True)
-        return b"no partition of orders is being reassigned" in told.stdout
+        shown = subprocess.run(asked, env=environment, cwd=shell.directory, capture_output=True, timeout=60, check=True)
+        return b"no partition of orders is being reassigned" in shown.stdout
 
     wait_for("the reassignments", status)
 

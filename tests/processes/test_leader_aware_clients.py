@@ -108,6 +108,6 @@ def test_consumer_of_records_lost_in_an_unclean_election_rewinds(cluster: Runnin
         cluster.restart(follower)
         write(b"new 2", b"new 3", b"new 4")
         assert read(3) == [(2, b"new 2"), (3, b"new 3"), (4, b"new 4")]
-        with pytest.raises(LogTruncationError, match="from offset 2 on") as told:
+        with pytest.raises(LogTruncationError, match="from offset 2 on") as shown:
             strict.poll(20_000)
-        assert (told.value.offset, told.value.divergent_offset) == (4, 2)
+        assert (shown.value.offset, shown.value.divergent_offset) == (4, 2)

@@ -32,10 +32,10 @@ def test_clients_get_the_advertised_address_of_their_listener(tmp_path: Path) ->
         )
         with cluster.launched(config):
             cluster.wait_serves(1, since=epoch)
-            for door in (inside, outside):
-                with Admin(str(door)) as admin:
+            for server in (inside, outside):
+                with Admin(str(server)) as admin:
                     wait_for("the broker to be told", lambda admin=admin: admin.describe_cluster().brokers)
-                    assert dict(admin.describe_cluster().brokers) == {1: door}
+                    assert dict(admin.describe_cluster().brokers) == {1: server}
             with Producer(str(outside)) as producer:
                 producer.send("t", b"through the other door").get(timeout=10)
             with Consumer(str(outside), auto_offset_reset="earliest") as consumer:

@@ -52,9 +52,9 @@ def test_addresses_and_records_survive_down_and_up(shell: Shell) -> None:
 
 
 def test_up_json_names_every_address_and_directory(shell: Shell) -> None:
-    told = json.loads(shell.succeed("up", "--brokers", "1", "--detach", "--json"))
-    assert told == json.loads(shell.succeed("status", "--json"))
-    [broker] = told["brokers"]
+    shown = json.loads(shell.succeed("up", "--brokers", "1", "--detach", "--json"))
+    assert shown == json.loads(shell.succeed("status", "--json"))
+    [broker] = shown["brokers"]
     assert broker["ready"] is True and broker["http"].startswith("http://127.0.0.1:")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.processes.harness.cluster import RunningCluster
-from tests.processes.harness.coordinators import coordinator, told_coordinator, wait_moved, wait_offsets_topic
+from tests.processes.harness.coordinators import coordinator, reported_coordinator, wait_moved, wait_offsets_topic
 from tests.processes.harness.waiting import require_bite, wait_for
 from tidelog import Consumer, OffsetAndMetadata, TopicPartition
 from tidelog.errors import (
@@ -155,7 +155,7 @@ def test_broker_that_is_not_the_offset_manager_redirects_clients(cluster: Runnin
     manager = coordinator(cluster, MY_GROUP)
     other = next(each for each in cluster.broker_ids if each != manager)
     for each in cluster.broker_ids:
-        wait_for("all to know who is", lambda by=each: told_coordinator(cluster, MY_GROUP, by=by) == manager)  # type: ignore[misc]
+        wait_for("all to know who is", lambda by=each: reported_coordinator(cluster, MY_GROUP, by=by) == manager)  # type: ignore[misc]
 
     async def go() -> None:
         async with Lines([cluster.address(each) for each in cluster.broker_ids]) as lines:

@@ -73,10 +73,10 @@ def test_kafka_decodes_commits_groups_and_tombstones(cluster: RunningCluster) ->
     directories = [cluster.replica_dir(broker_id, KEPT) for broker_id in cluster.broker_ids]
     cluster.local.stop()
 
-    told, *others = [decoded(directory / f"{0:020}.log") for directory in directories]
-    assert others == [told, told]
+    shown, *others = [decoded(directory / f"{0:020}.log") for directory in directories]
+    assert others == [shown, shown]
     commit, group = key(1, group="readers", topic="orders", partition=0), key(2, group="readers")
-    values = {json.dumps(told_key): value for told_key, value in told if told_key in (commit, group)}
+    values = {json.dumps(shown_key): value for shown_key, value in shown if shown_key in (commit, group)}
     committed, readers = values[json.dumps(commit)], values[json.dumps(group)]
     assert committed is not None and readers is not None
     assert within(committed, 3, offset=5, leaderEpoch=0, metadata="nöte")
@@ -87,21 +87,21 @@ def test_kafka_decodes_commits_groups_and_tombstones(cluster: RunningCluster) ->
     assert member["subscription"]["topics"] == ["orders"]
     assert member["assignment"]["assignedPartitions"] == [{"topic": "orders", "partitions": [0]}]
 
-    gone = [value for told_key, value in told if told_key == key(2, group="gone")]
+    gone = [value for shown_key, value in shown if shown_key == key(2, group="gone")]
     assert len(gone) == 3
     full, empty, tombstone = gone
     assert full is not None and empty is not None and tombstone is None
     assert len(full["data"]["members"]) == 1
     assert within(empty, 3, protocolType="consumer", generation=2, protocol=None, leader=None, members=[])
-    assert told[-2:] == [(key(1, group="gone", topic="orders", partition=0), None), (key(2, group="gone"), None)]
+    assert shown[-2:] == [(key(1, group="gone", topic="orders", partition=0), None), (key(2, group="gone"), None)]
 
 
 def key(kind: int, **data: Any) -> dict[str, Any]:
     return {"type": str(kind), "data": data}
 
 
-def within(told: Mapping[str, Any], version: int, **data: Any) -> bool:
-    return told["version"] == str(version) and {name: told["data"][name] for name in data} == data
+def within(shown: Mapping[str, Any], version: int, **data: Any) -> bool:
+    return shown["version"] == str(version) and {name: shown["data"][name] for name in data} == data
 
 
 # --- it stays small ----------------------------------------------------------------------------------

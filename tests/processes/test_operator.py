@@ -31,8 +31,8 @@ def get(cluster: RunningCluster, broker_id: int, path: str) -> tuple[int, str]:
 
 
 def metrics(cluster: RunningCluster, broker_id: int) -> dict[str, float]:
-    _, told = get(cluster, broker_id, "/metrics")
-    lines = (line.rsplit(" ", 1) for line in told.splitlines() if not line.startswith("#"))
+    _, shown = get(cluster, broker_id, "/metrics")
+    lines = (line.rsplit(" ", 1) for line in shown.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, value in lines}
 
 
@@ -50,13 +50,13 @@ def test_dead_broker_is_shown_by_http_status_explain_and_doctor(cluster: Running
     victim = leader % 3 + 1
     for broker_id in cluster.broker_ids:
         assert get(cluster, broker_id, "/readyz") == (200, "ready\n")
-    told = metrics(cluster, leader)
-    assert told["tidelog_ready"] == told["tidelog_leaders"] == 1
-    assert told['tidelog_partition_high_watermark{partition="0",topic="t"}'] == 2
-    assert told['tidelog_request_seconds_count{api="PRODUCE",door="TIDELOG"}'] >= 1
-    assert told['tidelog_request_seconds_count{api="FETCH",door="REPLICATION"}'] >= 2
-    assert told[f'tidelog_follower_lag_records{{follower="{victim}"}}'] == 0
-    assert told["process_resident_memory_bytes"] > 1 << 20
+    shown = metrics(cluster, leader)
+    assert shown["tidelog_ready"] == shown["tidelog_leaders"] == 1
+    assert shown['tidelog_partition_high_watermark{partition="0",topic="t"}'] == 2
+    assert shown['tidelog_request_seconds_count{api="PRODUCE",door="TIDELOG"}'] >= 1
+    assert shown['tidelog_request_seconds_count{api="FETCH",door="REPLICATION"}'] >= 2
+    assert shown[f'tidelog_follower_lag_records{{follower="{victim}"}}'] == 0
+    assert shown["process_resident_memory_bytes"] > 1 << 20
 
     assert asked(shell, "explain", where)[0] == 0
     status, doctor = asked(shell, "doctor")

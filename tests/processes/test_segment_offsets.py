@@ -38,9 +38,12 @@ def compare(cluster: RunningCluster, tps: list[TopicPartition], rng: random.Rand
         for _ in range(QUERIES):
             target = rng.choice(times) if rng.random() < 0.5 else now_ms - rng.randrange(DAY_MS + 3_600_000)
             most = rng.choice((1, 2, 1000))
-            told = consumer.offsets_before(dict.fromkeys(tps, target), most)
-            assert told == {tp: offsets_before(files[tp], ends[tp], now_ms, target, most) for tp in tps}, (target, most)
-            empty += sum(not offsets for offsets in told.values())
+            shown = consumer.offsets_before(dict.fromkeys(tps, target), most)
+            assert shown == {tp: offsets_before(files[tp], ends[tp], now_ms, target, most) for tp in tps}, (
+                target,
+                most,
+            )
+            empty += sum(not offsets for offsets in shown.values())
     return empty, QUERIES * len(tps)
 
 

@@ -70,11 +70,11 @@ def test_client_and_commands_report_where_each_partition_starts(
         consumer.assign(tps)
         assert [consumer.position(tp) for tp in tps] == [2, 2, 0, 2, 0]
 
-    text, told = ask(shell, "consume", "t", "--from", f"@{target_ms}", "--json")
+    text, reported = ask(shell, "consume", "t", "--from", f"@{target_ms}", "--json")
     lines = [json.loads(line) for line in text.splitlines()]
     assert sorted((line["partition"], line["value"].encode()) for line in lines) == got
-    assert [line.split(": ")[:2] for line in told[1:]] == [["t-3", "past_end"], ["t-4", "empty"]]
-    assert told[0] == (
+    assert [line.split(": ")[:2] for line in reported[1:]] == [["t-3", "past_end"], ["t-4", "empty"]]
+    assert reported[0] == (
         "before_log_start: 2 of 5 partitions (1, 2) start with their oldest record, which is newer; "
         "older ones of partition 1 are gone"
     )
@@ -126,8 +126,8 @@ def test_a_record_that_no_follower_has_yet_is_above_the_high_watermark(cluster: 
         followers = [broker for broker in cluster.broker_ids if broker != leader]
         with cluster.paused(followers[0]), cluster.paused(followers[1]):
             producer.send("t", b"hidden", partition=0, timestamp_ms=2000).get(30)
-            told = consumer.offsets_for_times({tp: 1500}, 5000, partial=True)[tp]
-            assert (told.found, told.reason) == (None, NoOffset.ABOVE_HIGH_WATERMARK)
+            reported = consumer.offsets_for_times({tp: 1500}, 5000, partial=True)[tp]
+            assert (reported.found, reported.reason) == (None, NoOffset.ABOVE_HIGH_WATERMARK)
             assert consumer.offsets_for_times({tp: 1500}, 5000) == {tp: None}
         found = wait_for("the record to be committed", lambda: consumer.offsets_for_times({tp: 1500})[tp])
         assert (found.offset, found.timestamp) == (1, 2000)

@@ -82,8 +82,8 @@ class Machines:
     def _ready(self, machine: int) -> bool:
         assert self._processes[machine].poll() is None
         try:
-            with urllib.request.urlopen(f"http://127.0.0.{machine}:{self._ports['9680']}/readyz", timeout=5) as told:
-                return bool(told.status == 200)
+            with urllib.request.urlopen(f"http://127.0.0.{machine}:{self._ports['9680']}/readyz", timeout=5) as outcome:
+                return bool(outcome.status == 200)
         except (urllib.error.URLError, OSError):
             return False
 
@@ -115,8 +115,8 @@ class Machines:
 
     def consume(self) -> list[int]:
         """All lines that were produced, in the order of their numbers."""
-        told = self._shell.succeed("consume", "lines", "--bootstrap-servers", self._bootstrap)
-        return sorted(map(int, told.split()))
+        outcome = self._shell.succeed("consume", "lines", "--bootstrap-servers", self._bootstrap)
+        return sorted(map(int, outcome.split()))
 
     def journal(self, machine: int) -> str:
         """Return the log of the machine's broker."""
@@ -125,8 +125,8 @@ class Machines:
     def partition(self, number: int, asked: int) -> dict[str, object]:
         """Return the machine's description of a partition."""
         where = f"127.0.0.{asked}:{self._ports['9600']}"
-        told = json.loads(self._shell.succeed("topic", "describe", "lines", "--json", "--bootstrap-servers", where))
-        return dict(told["partitions"][number])
+        outcome = json.loads(self._shell.succeed("topic", "describe", "lines", "--json", "--bootstrap-servers", where))
+        return dict(outcome["partitions"][number])
 
     @property
     def produced(self) -> list[int]:

@@ -116,8 +116,8 @@ def test_commit_without_zookeeper_fails_with_a_retriable_error(tmp_path: Path, z
         assert commit(cluster.address(1), "g", 1) == 0
         kill(zookeeper)
         begun = time.monotonic()
-        told = wait_for("the broker to answer before its client gives up", lambda: refused(cluster.address(1)), 20)
-        assert told == RequestTimedOutError.code
+        reported = wait_for("the broker to answer before its client gives up", lambda: refused(cluster.address(1)), 20)
+        assert reported == RequestTimedOutError.code
         with pytest.raises(TimeoutError, match=r"from ZooKeeper|LIST_GROUPS"):
             admin.list_zookeeper_groups(2000)
         with pytest.raises(TimeoutError):
@@ -135,9 +135,9 @@ def test_group_migrates_to_its_coordinator_only_with_execute(cluster: RunningClu
     admin.alter_consumer_group_offsets("moving", {tps[1]: OffsetAndMetadata(3), tps[2]: OffsetAndMetadata(9)})
 
     def migrate(*options: str) -> list[tuple[int, int, int | None, str]]:
-        told = json.loads(shell.succeed("group", "migrate", "moving", "--json", *options))
-        (group,) = told["groups"]
-        assert group["group"] == "moving" and told["executed"] == ("--execute" in options)
+        reported = json.loads(shell.succeed("group", "migrate", "moving", "--json", *options))
+        (group,) = reported["groups"]
+        assert group["group"] == "moving" and reported["executed"] == ("--execute" in options)
         names = ("partition", "zookeeper_offset", "committed_offset", "outcome")
         return [(each[names[0]], each[names[1]], each[names[2]], each[names[3]]) for each in group["partitions"]]
 

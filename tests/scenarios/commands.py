@@ -53,7 +53,7 @@ def _perform(stage: Stage, name: str, names: list[str], options: dict[str, str])
             for value in values:
                 stage.append(value, int(options.get("to", stage.leader())))
         case "fetch", [number]:
-            stage.fetch(int(number), tells_all=True)
+            stage.fetch(int(number), reports_all=True)
         case "late-fetch", [number]:
             stage.late_fetch(int(number), int(options["registration"]), int(options["offset"]))
         case "replicate", []:

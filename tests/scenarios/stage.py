@@ -129,15 +129,15 @@ class Stage:
         broker = self.brokers[broker_id]
         partition = broker.partition
         if not broker.is_alive:
-            self._tell(f"append {value}: broker {broker_id} refuses connections")
+            self._report(f"append {value}: broker {broker_id} refuses connections")
         elif not partition.is_leader:
-            self._tell(f"append {value}: NOT_LEADER_OR_FOLLOWER from broker {broker_id}")
+            self._report(f"append {value}: NOT_LEADER_OR_FOLLOWER from broker {broker_id}")
         elif not partition.is_at_least_min_isr:
-            self._tell(f"append {value}: NOT_ENOUGH_REPLICAS from broker {broker_id}")
+            self._report(f"append {value}: NOT_ENOUGH_REPLICAS from broker {broker_id}")
         else:
             broker.log.append(partition.leader_epoch, value)
             broker.unacknowledged.append((value, broker.log.log_end_offset, partition.leader_epoch))
-            self._tell(f"append {value}: offset {broker.log.log_end_offset - 1} on broker {broker_id}")
+            self._report(f"append {value}: offset {broker.log.log_end_offset - 1} on broker {broker_id}")
             partition.appended(broker.log.log_end_offset, self.now_ms)
             self._answer_producers()
 
@@ -148,10 +148,10 @@ class Stage:
 
     # --- replication ----------------------------------------------------------------------------------------
 
-    def fetch(self, broker_id: int, *, tells_all: bool = False) -> bool:
+    def fetch(self, broker_id: int, *, reports_all: bool = False) -> bool:
         """Have a follower ask its leader once. Return whether its log, its high watermark or its phase changed.
 
-        With `tells_all` an event tells even that nothing is new.
+        With `reports_all` an event tells even that nothing is new.
         """
         broker = self.brokers[broker_id]
         following, partition = broker.following, broker.partition
@@ -159,18 +159,18 @@ class Stage:
             return False
         leader = self.brokers.get(partition.leader)
         if leader is None or not leader.is_reachable or broker.is_cut_off:
-            self._tell(f"fetch {broker_id}: broker {partition.leader} is not reachable")
+            self._report(f"fetch {broker_id}: broker {partition.leader} is not reachable")
             return False
         theirs = leader.partition
         if not theirs.is_leader or theirs.leader_epoch != partition.leader_epoch:
             reason = "FENCED_LEADER_EPOCH" if theirs.leader_epoch > partition.leader_epoch else "UNKNOWN_LEADER_EPOCH"
-            self._tell(f"fetch {broker_id}: {reason} from broker {leader.broker_id}")
+            self._report(f"fetch {broker_id}: {reason} from broker {leader.broker_id}")
             return False
         if following.phase is Phase.ALIGNING:
             return self._align(broker, leader, following)
         changed = self._fetch(broker, leader, following)
-        if tells_all and not self._events:
-            self._tell(f"fetch {broker_id}: nothing new from offset {broker.log.log_end_offset}")
+        if reports_all and not self._events:
+            self._report(f"fetch {broker_id}: nothing new from offset {broker.log.log_end_offset}")
         return changed
 
     def _align(self, broker: Broker, leader: Broker, following: Following) -> bool:
@@ -189,14 +189,14 @@ class Stage:
             f"truncates its log from {before} to {decision.offset}" if decision.offset < before else "keeps its log"
         )
         epoch, end = answered
-        self._tell(f"fetch {broker.broker_id}: epoch {epoch} ends at {end} on broker {leader.broker_id}, {result}")
+        self._report(f"fetch {broker.broker_id}: epoch {epoch} ends at {end} on broker {leader.broker_id}, {result}")
         return True
 
     def _fetch(self, broker: Broker, leader: Broker, following: Following) -> bool:
         offset, end = broker.log.log_end_offset, leader.log.log_end_offset
         if offset > end:
             following.failed(OffsetOutOfRangeError(), leader.log.log_start_offset, broker.log, self.now_ms)
-            self._tell(f"fetch {broker.broker_id}: OFFSET_OUT_OF_RANGE, aligns again")
+            self._report(f"fetch {broker.broker_id}: OFFSET_OUT_OF_RANGE, aligns again")
             return True
         epoch = self._registered[broker.broker_id].epoch
         facts = leader.partition.follower_fetched(broker.broker_id, offset, epoch, end, self.now_ms, 0)
@@ -206,7 +206,7 @@ class Stage:
             broker.log.append(record_epoch, value)
         if end > offset:
             values = " ".join(value for _, value in leader.log.records[offset:])
-            self._tell(f"fetch {broker.broker_id}: {values} from offset {offset}")
+            self._report(f"fetch {broker.broker_id}: {values} from offset {offset}")
         rose = broker.partition.leader_reported(leader.partition.high_watermark, broker.log.log_end_offset)
         return end > offset or rose or facts.high_watermark_advanced
 
@@ -215,7 +215,7 @@ class Stage:
         leader = self.brokers[self.leader()]
         end = leader.log.log_end_offset
         facts = leader.partition.follower_fetched(broker_id, offset, registration, end, self.now_ms, 0)
-        self._tell(f"fetch of broker {broker_id}'s registration {registration} from offset {offset} arrives")
+        self._report(f"fetch of broker {broker_id}'s registration {registration} from offset {offset} arrives")
         self._act(leader, facts)
 
     def replicate(self) -> None:
@@ -244,13 +244,13 @@ class Stage:
 
     def kill(self, broker_id: int) -> None:
         """The process dies, and the controller notices."""
-        self._tell(f"broker {broker_id} dies")
+        self._report(f"broker {broker_id} dies")
         self._stop(broker_id)
         self.expire(broker_id)
 
     def kill_all(self) -> None:
         """All processes die at once, and the controller notices one after the other."""
-        self._tell("all brokers die")
+        self._report("all brokers die")
         for number in self.brokers:
             self._stop(number)
         for number in self.brokers:
@@ -266,7 +266,7 @@ class Stage:
     def expire(self, broker_id: int) -> None:
         """The broker's session ends, whether its process is alive or not."""
         if self.brokers[broker_id].is_alive:
-            self._tell(f"the session of broker {broker_id} ends")
+            self._report(f"the session of broker {broker_id} ends")
         self._registered.pop(broker_id, None)
         self._registrations_changed()
 
@@ -283,12 +283,12 @@ class Stage:
 
     def cut_off(self, broker_id: int) -> None:
         """The broker's network fails: no broker reaches it, and it reaches none."""
-        self._tell(f"broker {broker_id} is cut off")
+        self._report(f"broker {broker_id} is cut off")
         self.brokers[broker_id].is_cut_off = True
 
     def heal(self, broker_id: int) -> None:
         """The network works again, and the broker gets the last message of the controller."""
-        self._tell(f"broker {broker_id} is reachable again")
+        self._report(f"broker {broker_id} is reachable again")
         self.brokers[broker_id].is_cut_off = False
         if broker_id not in self._registered:
             self._register(broker_id)
@@ -307,11 +307,11 @@ class Stage:
 
     def hold_isr_writes(self) -> None:
         """ZooKeeper does not answer the ISR changes of leaders until `answer_isr_writes`."""
-        self._tell("ZooKeeper delays ISR changes")
+        self._report("ZooKeeper delays ISR changes")
         self._held = []
 
     def answer_isr_writes(self) -> None:
-        self._tell("ZooKeeper answers ISR changes")
+        self._report("ZooKeeper answers ISR changes")
         held, self._held = self._held or [], None
         for broker, proposal in held:
             self._write_isr(broker, proposal)
@@ -326,13 +326,13 @@ class Stage:
     def _register(self, broker_id: int, *, possibly_short: bool = False) -> None:
         self._registered[broker_id] = BrokerRegistration(broker_id, _LISTENERS, self._next_epoch, possibly_short)
         mark = " and may lack records" if possibly_short else ""
-        self._tell(f"broker {broker_id} registers with epoch {self._next_epoch}{mark}")
+        self._report(f"broker {broker_id} registers with epoch {self._next_epoch}{mark}")
         self._next_epoch += 1
 
     def _registrations_changed(self) -> None:
         self._play(self._controller.brokers_changed(dict(self._registered)))
 
-    def _tell(self, line: str) -> None:
+    def _report(self, line: str) -> None:
         self._events.append(line)
 
     def _play(self, effects: list[Effect]) -> None:
@@ -361,7 +361,7 @@ class Stage:
                 broker.partition.stop()
                 if part.delete:
                     self.brokers[broker_id] = self._new_broker(broker_id)
-                    self._tell(f"broker {broker_id} deletes its replica")
+                    self._report(f"broker {broker_id} deletes its replica")
                     self._effects += controller.replicas_stopped(broker_id, [TP])
             case SendMetadata(broker_ids):
                 moment = controller.liveness.epoch
@@ -371,14 +371,16 @@ class Stage:
             case AskLogEnds(broker_id) if self.brokers[broker_id].is_reachable:
                 log = self.brokers[broker_id].log
                 end = LogEnd(log.latest_epoch or 0, log.log_end_offset, epochs=tuple(log.epochs))
-                self._tell(f"broker {broker_id} reports epoch {end.last_epoch} and log end offset {end.log_end_offset}")
+                self._report(
+                    f"broker {broker_id} reports epoch {end.last_epoch} and log end offset {end.log_end_offset}"
+                )
                 self._effects += controller.log_ends_reported(broker_id, {TP: end}, controller.liveness.epoch)
             case ClearPossiblyShort(registration):
                 broker_id = registration.broker_id
                 self._registered[broker_id] = replace(self._registered[broker_id], possibly_short=False)
             case CompleteReassignment(topic):
                 if (completed := controller.replica_deletion.completed_assignment(topic)) is not None:
-                    self._tell("reassignment is complete")
+                    self._report("reassignment is complete")
                     self._write_assignment(completed)
             case _:
                 pass
@@ -391,7 +393,7 @@ class Stage:
         self._state = VersionedState(state, expected + 1)
         leader = "no leader" if state.leader == NO_LEADER else f"leader {state.leader}"
         isr = ",".join(map(str, state.isr))
-        self._tell(f"controller writes {leader}, epoch {state.leader_epoch}, ISR {isr}")
+        self._report(f"controller writes {leader}, epoch {state.leader_epoch}, ISR {isr}")
         self._effects += self._controller.states_written([Written(TP, expected + 1)])
 
     def _write_assignment(self, wanted: TopicAssignment) -> None:
@@ -417,13 +419,13 @@ class Stage:
     def _act(self, broker: Broker, facts: Facts) -> None:
         if facts.proposal is not None:
             isr = ",".join(map(str, facts.proposal.state.isr))
-            self._tell(f"broker {broker.broker_id} proposes ISR {isr}")
+            self._report(f"broker {broker.broker_id} proposes ISR {isr}")
             if self._held is None:
                 self._write_isr(broker, facts.proposal)
             else:
                 self._held.append((broker, facts.proposal))
         if facts.resigned:
-            self._tell(f"broker {broker.broker_id} stops leading")
+            self._report(f"broker {broker.broker_id} stops leading")
         self._answer_producers()
 
     def _write_isr(self, broker: Broker, proposal: IsrProposal) -> None:
@@ -431,7 +433,7 @@ class Stage:
         actual = self._state
         assert actual is not None
         if actual.partition_epoch != proposal.partition_epoch:
-            self._tell(f"ZooKeeper refuses the ISR of broker {broker.broker_id}: the state has changed")
+            self._report(f"ZooKeeper refuses the ISR of broker {broker.broker_id}: the state has changed")
             self._act(broker, partition.isr_conflict(proposal, actual, end, self.now_ms))
             return
         self._state = VersionedState(proposal.state, actual.partition_epoch + 1)
@@ -444,9 +446,9 @@ class Stage:
             partition, waiting = broker.partition, broker.unacknowledged
             for value, required, epoch in list(waiting):
                 if not partition.is_leader or partition.leader_epoch != epoch:
-                    self._tell(f"{value} fails: broker {broker.broker_id} leads no longer in epoch {epoch}")
+                    self._report(f"{value} fails: broker {broker.broker_id} leads no longer in epoch {epoch}")
                 elif partition.high_watermark >= required:
-                    self._tell(f"{value} is acknowledged")
+                    self._report(f"{value} is acknowledged")
                 else:
                     continue
                 waiting.remove((value, required, epoch))

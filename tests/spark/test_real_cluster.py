@@ -166,7 +166,7 @@ def test_windowed_counts_and_late_lines_are_all_lines_from_the_chosen_time(
     arguments += ["--output", str(tmp_path / "output"), "--checkpoint", str(tmp_path / "checkpoint")]
     arguments += ["--stop-file", str(stop)]
 
-    def tell() -> None:
+    def report() -> None:
         wait_for("the anchor", lambda: any(event["event"] == "batch" for event in events(progress)), 120)
         # Whatever the reading order, these timestamps differ by less than the watermark's delay.
         lines.send(3000, lambda number: begin_ms + 30 * MINUTE_MS + number * 60)
@@ -178,14 +178,14 @@ def test_windowed_counts_and_late_lines_are_all_lines_from_the_chosen_time(
         stop.with_suffix(".new").rename(stop)
 
     with ThreadPoolExecutor(1) as pool:
-        teller = pool.submit(tell)
+        teller = pool.submit(report)
         status = windowed_counts.count_until_stopped(
             spark, windowed_counts.parse_arguments(arguments), Progress(progress, spark)
         )
         teller.result()
-    told = events(progress)
+    shown = events(progress)
     assert status == 0
-    ended = told[-1]
+    ended = shown[-1]
     from_time = [line for line in lines.sent if line[0] >= begin_ms]
     late = lines.sent[3300:3500]
     counts: Counter[tuple[int, str]] = Counter()

@@ -261,7 +261,7 @@ class FakeCoordinator:
                 self._group(request.group_id).check_commit(*who, self._now_ms())
             except BrokerError as error:
                 code = error.code
-        told = []
+        shown = []
         for each in request.partitions:
             too_large = len(each.committed_metadata.encode()) > MAX_METADATA_BYTES
             unheard = each.topic in self.unheard
@@ -272,30 +272,30 @@ class FakeCoordinator:
                 tp = TopicPartition(each.topic, each.partition)
                 self.committed[request.group_id][tp] = each
                 self.history.append((request.group_id, tp, each.committed_offset))
-            told.append(CommittedPartition(each.topic, each.partition, outcome))
-        return OffsetCommitResponse(tuple(told))
+            shown.append(CommittedPartition(each.topic, each.partition, outcome))
+        return OffsetCommitResponse(tuple(shown))
 
     def _fetch(self, request: OffsetFetchRequest, code: int) -> OffsetFetchResponse:
         if code:
             return OffsetFetchResponse(code)
         known = self.committed[request.group_id]
         wanted = known if request.partitions is None else [(each.topic, each.partition) for each in request.partitions]
-        told = []
+        shown = []
         for tp in (TopicPartition(*each) for each in wanted):
             if (found := known.get(tp)) is None:
-                told.append(OffsetFetchPartition(*tp, 0))
+                shown.append(OffsetFetchPartition(*tp, 0))
             else:
-                told.append(
+                shown.append(
                     OffsetFetchPartition(
                         *tp, 0, found.committed_offset, found.committed_leader_epoch, found.committed_metadata
                     )
                 )
-        return OffsetFetchResponse(0, tuple(told))
+        return OffsetFetchResponse(0, tuple(shown))
 
     def _delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         if self._state(request.group_id) is None:
             return OffsetDeleteResponse(GroupIdNotFoundError.code)
-        group, told = self.groups.get(request.group_id), []
+        group, shown = self.groups.get(request.group_id), []
         read = {
             topic
             for member in (group.members.values() if group else ())
@@ -305,8 +305,8 @@ class FakeCoordinator:
             code = GroupSubscribedToTopicError.code if each.topic in read else 0
             if not code:
                 self.committed[request.group_id].pop(TopicPartition(each.topic, each.partition), None)
-            told.append(CommittedPartition(each.topic, each.partition, code))
-        return OffsetDeleteResponse(0, tuple(told))
+            shown.append(CommittedPartition(each.topic, each.partition, code))
+        return OffsetDeleteResponse(0, tuple(shown))
 
     # --- administration ----------------------------------------------------------------------------
 

@@ -46,14 +46,14 @@ class FakeZooKeeperOffsets:
                     ),
                 )
             case OffsetCommitRequest():
-                told = []
+                shown = []
                 for part in request.partitions:
                     tp = TopicPartition(part.topic, part.partition)
                     refused = code or self._code(tp)
-                    told.append(CommittedPartition(*tp, refused))
+                    shown.append(CommittedPartition(*tp, refused))
                     if not refused:
                         self.committed[request.group_id][tp] = part.committed_offset
-                return OffsetCommitResponse(tuple(told))
+                return OffsetCommitResponse(tuple(shown))
         raise AssertionError(request)
 
     def _code(self, tp: TopicPartition) -> int:

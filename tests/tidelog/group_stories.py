@@ -29,7 +29,7 @@ class Notes(ConsumerRebalanceListener):
     """Records its calls, and then runs a given function."""
 
     def __init__(self, then: Callable[[str], object] = lambda what: None) -> None:
-        self.told: list[tuple[str, set[TopicPartition]]] = []
+        self.shown: list[tuple[str, set[TopicPartition]]] = []
         self._then = then
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> object:
@@ -42,7 +42,7 @@ class Notes(ConsumerRebalanceListener):
         return self._note("lost", lost)
 
     def _note(self, what: str, partitions: Collection[TopicPartition]) -> object:
-        self.told.append((what, set(partitions)))
+        self.shown.append((what, set(partitions)))
         return self._then(what)
 
 

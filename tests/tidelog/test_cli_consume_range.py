@@ -47,14 +47,14 @@ def span_of(
 
 @pytest.mark.parametrize("follow", [False, True])
 @pytest.mark.parametrize(
-    ("sizes", "told"),
+    ("sizes", "shown"),
     [
         ((10,), "^offset 11 is past the end of partition 0 of 't', which ends at 10; --from beginning"),
         ((10, 3, 0), "^offset 11 is past the end of all 3 partitions of 't', the farthest of which ends at 10; --from"),
     ],
 )
-def test_an_offset_that_no_partition_has_is_refused(sizes: tuple[int, ...], told: str, follow: bool) -> None:
-    with pytest.raises(click.ClickException, match=told):
+def test_an_offset_that_no_partition_has_is_refused(sizes: tuple[int, ...], shown: str, follow: bool) -> None:
+    with pytest.raises(click.ClickException, match=shown):
         span_of(*sizes, start=11, follow=follow)
 
 
@@ -100,7 +100,7 @@ def test_end_past_the_end_of_every_partition_is_noted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "start", "end", "told"),
+    ("sizes", "start", "end", "shown"),
     [
         ((0,), Beginning(), None, "partition 0 is empty"),
         ((0, 0), Beginning(), None, "all 2 partitions are empty"),
@@ -111,10 +111,10 @@ def test_end_past_the_end_of_every_partition_is_noted() -> None:
     ],
 )
 def test_a_span_without_records_says_why(
-    sizes: tuple[int, ...], start: Position, end: Position | None, told: str
+    sizes: tuple[int, ...], start: Position, end: Position | None, shown: str
 ) -> None:
     span = span_of(*sizes, start=start, end=end)
-    assert (span.unread, span.notes) == ({}, (f"nothing to read: {told}",))
+    assert (span.unread, span.notes) == ({}, (f"nothing to read: {shown}",))
 
 
 def test_span_that_ends_before_the_log_says_that_it_is_empty() -> None:
@@ -142,15 +142,15 @@ def test_one_partition_that_starts_elsewhere_has_a_line_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("time_ms", "told"),
+    ("time_ms", "shown"),
     [
         (1, "before_log_start: 2 of 4 partitions (0, 1) start with their oldest record, which is newer; there was"),
         (1005, "past_end: 2 of 4 partitions (0, 1) start at their end, because every record is older"),
     ],
 )
-def test_partitions_that_start_elsewhere_for_one_reason_share_a_line(time_ms: int, told: str) -> None:
+def test_partitions_that_start_elsewhere_for_one_reason_share_a_line(time_ms: int, shown: str) -> None:
     first, second = span_of(3, 2, 0, 0, start=At(time_ms)).notes
-    assert first.startswith(told)
+    assert first.startswith(shown)
     assert second == "empty: 2 of 4 partitions (2, 3) are empty; nothing was ever written"
 
 

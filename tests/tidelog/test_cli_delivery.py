@@ -50,7 +50,7 @@ def test_keys_count_among_the_bytes_and_each_partition_has_its_own_offsets() -> 
     with a_delivery(cluster) as delivery:
         delivery.send_parsed(FIRST, [b"%d:v" % number for number in range(100)], keyed)
         delivery.finish()
-    told = delivery.summary.as_json()["partitions"]
+    shown = delivery.summary.as_json()["partitions"]
     expected = [
         {
             "partition": each.number,
@@ -61,7 +61,7 @@ def test_keys_count_among_the_bytes_and_each_partition_has_its_own_offsets() -> 
         }
         for each in partitions
     ]
-    assert told == expected
+    assert shown == expected
 
 
 def test_the_summary_names_eight_partitions_and_counts_the_rest() -> None:

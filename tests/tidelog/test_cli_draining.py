@@ -37,7 +37,7 @@ def test_drain_changes_nothing_if_the_broker_has_no_replica() -> None:
 
 
 @pytest.mark.parametrize(
-    ("leaving", "alive", "told"),
+    ("leaving", "alive", "shown"),
     [
         (
             [1],
@@ -49,10 +49,10 @@ def test_drain_changes_nothing_if_the_broker_has_no_replica() -> None:
         ([1, 9], [1, 2, 3, 4], "broker 9 is not in the cluster now"),
     ],
 )
-def test_drain_refuses_impossible_requests(leaving: list[int], alive: list[int], told: str) -> None:
+def test_drain_refuses_impossible_requests(leaving: list[int], alive: list[int], shown: str) -> None:
     with pytest.raises(ValueError) as refused:
         drain({0: (1, 2, 3)}, leaving, alive)
-    assert told in str(refused.value)
+    assert shown in str(refused.value)
 
 
 @given(ASSIGNMENTS, st.sets(st.sampled_from(BROKERS), min_size=1, max_size=3))

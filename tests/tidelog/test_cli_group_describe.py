@@ -58,9 +58,9 @@ def test_member_without_partitions_has_a_line_that_says_why(
     [line] = [line for line in shown(capsys, group) if "idle" in line]
     assert line.startswith("- - - - - - idle 10.0.0.9") and note in line
     _show_partitions(group, {}, None, as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    [member] = told["members_without_partitions"]
-    assert (told["state"], member["client_id"], member["host"]) == (state.value, "client-idle", "10.0.0.9")
+    reported = json.loads(capsys.readouterr().out)
+    [member] = reported["members_without_partitions"]
+    assert (reported["state"], member["client_id"], member["host"]) == (state.value, "client-idle", "10.0.0.9")
     assert member["stage"] == stage and note in member["note"]
 
 

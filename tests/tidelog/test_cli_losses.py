@@ -38,8 +38,8 @@ def test_fewer_copies_before_an_acknowledgement_are_a_loss() -> None:
 
 
 def test_a_leader_that_lacks_records_is_a_loss() -> None:
-    (told,) = lost_by(EMPTY, unclean_leader_election_enable="true")
-    assert told == "unclean.leader.election.enable=true allows a leader that lacks acknowledged records"
+    (shown,) = lost_by(EMPTY, unclean_leader_election_enable="true")
+    assert shown == "unclean.leader.election.enable=true allows a leader that lacks acknowledged records"
     assert (
         lost_by(EMPTY, before={"unclean.leader.election.enable": "true"}, unclean_leader_election_enable="false") == []
     )
@@ -77,14 +77,14 @@ def test_limit_after_unlimited_retention_is_a_loss() -> None:
 
 @pytest.mark.parametrize(("retention_bytes", "lost"), [("10239", True), ("10240", False), ("-1", False), ("0", True)])
 def test_a_smaller_log_is_a_loss_only_if_it_is_larger_now(retention_bytes: str, lost: bool) -> None:
-    told = lost_by(EMPTY, FILLED, retention_bytes=retention_bytes)
-    assert bool(told) is lost
-    assert all("in 1 partition" in each for each in told)
+    shown = lost_by(EMPTY, FILLED, retention_bytes=retention_bytes)
+    assert bool(shown) is lost
+    assert all("in 1 partition" in each for each in shown)
 
 
 def test_compaction_of_existing_records_is_a_loss() -> None:
-    (told,) = lost_by(EMPTY, FILLED, cleanup_policy="compact,delete")
-    assert told == "cleanup.policy=compact,delete keeps only the last record of each key, in 1 partition"
+    (shown,) = lost_by(EMPTY, FILLED, cleanup_policy="compact,delete")
+    assert shown == "cleanup.policy=compact,delete keeps only the last record of each key, in 1 partition"
     assert lost_by(EMPTY, cleanup_policy="compact") == []
     assert lost_by(FILLED, before={"cleanup.policy": "compact"}, cleanup_policy="delete,compact") == []
 
@@ -95,8 +95,8 @@ def test_retention_of_a_topic_that_is_only_compacted_deletes_nothing() -> None:
 
 def test_deletion_by_age_that_a_policy_enables_is_a_loss() -> None:
     before = {"cleanup.policy": "compact", "retention.ms": "1000"}
-    (told,) = lost_by(FILLED, before=before, cleanup_policy="compact,delete")
-    assert told.startswith("retention.ms=1000 deletes")
+    (shown,) = lost_by(FILLED, before=before, cleanup_policy="compact,delete")
+    assert shown.startswith("retention.ms=1000 deletes")
 
 
 def test_partition_without_an_answer_may_lose_records() -> None:

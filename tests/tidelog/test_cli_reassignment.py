@@ -24,7 +24,7 @@ def test_all_replicas_count_without_a_move() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("wanted", "shown"),
     [
         ({0: (1, 2, 3), 1: (4, 2, 3)}, []),
         ({0: (1, 2, 3, 4)}, []),
@@ -35,8 +35,8 @@ def test_all_replicas_count_without_a_move() -> None:
         ]),
     ],
 )  # fmt: skip
-def test_fewer_replicas_are_listed_by_partition(wanted: dict[int, tuple[int, ...]], told: list[str]) -> None:
-    assert lost_replicas("t", dict.fromkeys(range(3), (1, 2, 3)), wanted) == told
+def test_fewer_replicas_are_listed_by_partition(wanted: dict[int, tuple[int, ...]], shown: list[str]) -> None:
+    assert lost_replicas("t", dict.fromkeys(range(3), (1, 2, 3)), wanted) == shown
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_a_short_json_line_is_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "shown"),
     [
         (b"hello", r"not JSON \(plain lines need --format lines\): Expecting value at character 1$"),
         (b"{", "not JSON"),
@@ -161,8 +161,8 @@ def test_a_short_json_line_is_enough() -> None:
         (b'{"headers": [["a", 1]]}', "header 'a' must be a string"),
     ],
 )
-def test_wrong_json_line_names_the_wrong_field(line: bytes, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_wrong_json_line_names_the_wrong_field(line: bytes, shown: str) -> None:
+    with pytest.raises(ValueError, match=shown):
         parse_json(line)
 
 

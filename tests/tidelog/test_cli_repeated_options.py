@@ -78,7 +78,7 @@ def test_repeated_option_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["consume", "t", "--from", "1", "--from", "2"], "--from is given twice"),
         (["consume", "t", "--from=1", "--from=1"], "--from is given twice"),
@@ -90,10 +90,10 @@ def test_repeated_option_is_refused(
     ],
 )
 def test_synonymous_options_are_refused_together(
-    arguments: list[str], told: str, did: list[str], capsys: pytest.CaptureFixture[str]
+    arguments: list[str], reported: str, did: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(arguments) == 2
-    assert told in capsys.readouterr().err
+    assert reported in capsys.readouterr().err
     assert did == []
 
 

@@ -48,6 +48,6 @@ def test_next_position_is_after_the_last_row() -> None:
 
 def test_too_large_batch_names_the_option_that_allows_it() -> None:
     fetched = FetchedBatches(memoryview(batch(0, 500, Codec.GZIP)), 0, 500, 500, 0, 2)
-    told = r"^t-0: the batch of offsets 0 to 499 cannot be read: .* \(--max-decompressed-batch-bytes\)$"
-    with pytest.raises(MessageTooLargeError, match=told):
+    shown = r"^t-0: the batch of offsets 0 to 499 cannot be read: .* \(--max-decompressed-batch-bytes\)$"
+    with pytest.raises(MessageTooLargeError, match=shown):
         list(read_rows(TP, fetched, 500, 100))

@@ -112,7 +112,7 @@ def test_clocks_that_disagree(ahead_ms: int, state: State) -> None:
 
 
 def test_uncertainty_of_a_slow_answer_does_not_count_as_skew() -> None:
-    late = replace(answer(2, 900), doubt_ms=800)
+    late = replace(answer(2, 900), uncertainty_ms=800)
     assert checked(facts(answer(1), late), "clocks").state is State.OK
 
 

@@ -128,8 +128,8 @@ async def test_group_without_a_coordinator_does_not_hide_other_groups() -> None:
     async with an_admin(cluster) as admin:
         await admin.alter_consumer_group_offsets("a", {TP: OffsetAndMetadata(1)})
         cluster.coordinator.missing.add("b")
-        told = await admin.describe_consumer_groups(["a", "b", "nope"], timeout_ms=3_000, partial=True)
-        known, missing, unknown = told["a"], told["b"], told["nope"]
+        shown = await admin.describe_consumer_groups(["a", "b", "nope"], timeout_ms=3_000, partial=True)
+        known, missing, unknown = shown["a"], shown["b"], shown["nope"]
         assert not isinstance(known, Exception) and known.state is ConsumerGroupState.EMPTY
         assert isinstance(missing, TimeoutError)
         assert not isinstance(unknown, Exception) and unknown.state is ConsumerGroupState.DEAD

@@ -44,9 +44,9 @@ def test_lag_counts_remaining_records(
 ) -> None:
     assert first_unread(committed, ENDS) == unread
     oldest = None if unread is None else RecordTime(unread, 600)
-    told = lag_of(committed, ENDS, oldest, now_ms=1_000)
-    assert (told.lag, told.lag_ms, told.standing) == (lag, lag_ms, standing)
-    assert (told.log_start_offset, told.log_end_offset) == (10, 20)
+    shown = lag_of(committed, ENDS, oldest, now_ms=1_000)
+    assert (shown.lag, shown.lag_ms, shown.standing) == (lag, lag_ms, standing)
+    assert (shown.log_start_offset, shown.log_end_offset) == (10, 20)
 
 
 def test_future_record_has_no_lag_and_one_without_time_has_unknown_lag() -> None:
@@ -71,10 +71,10 @@ def test_lag_matches_a_model_that_reads_all_records(
     left = list(enumerate(times))[gone:]
     unread = [] if committed is None else [(offset, at_ms) for offset, at_ms in left if offset >= committed]
     ends = Ends(gone, len(times))
-    told = lag_of(committed, ends, RecordTime(*unread[0]) if unread else None, now_ms)
+    shown = lag_of(committed, ends, RecordTime(*unread[0]) if unread else None, now_ms)
     assert first_unread(committed, ends) == (unread[0][0] if unread else None)
-    assert told.lag == (None if committed is None else len(unread))
-    assert told.lag_ms == (None if committed is None else max(0, now_ms - unread[0][1]) if unread else 0)
+    assert shown.lag == (None if committed is None else len(unread))
+    assert shown.lag_ms == (None if committed is None else max(0, now_ms - unread[0][1]) if unread else 0)
 
 
 async def committed(cluster: FakeCluster, *offsets: int) -> dict[TopicPartition, PartitionLag]:

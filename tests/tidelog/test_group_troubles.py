@@ -53,7 +53,7 @@ async def test_consumer_without_polls_leaves_and_rejoins_at_its_next_poll() -> N
         await slow.consumer.commit()
     slow.poll_on()
     await shared([slow, other], 2)
-    assert ("lost", parts(0, 1)) in slow.notes.told
+    assert ("lost", parts(0, 1)) in slow.notes.shown
     await until(lambda: len(other.seen) >= 6)  # nothing was committed
     await slow.close()
     await other.close()
@@ -84,11 +84,11 @@ async def test_late_poll_reports_lost_partitions_before_the_leave_is_answered() 
     await asyncio.sleep(5)
     put(partition, b"x")
     assert await slow.consumer.poll(1000) == {}, "by now it may be another's"
-    assert slow.notes.told[1:] == [("lost", parts(0))]
+    assert slow.notes.shown[1:] == [("lost", parts(0))]
     slow.poll_on()
     await slow.owns(0)
     await asyncio.sleep(60)
-    assert slow.notes.told[1:] == [("lost", parts(0)), ("assigned", parts(0))]
+    assert slow.notes.shown[1:] == [("lost", parts(0)), ("assigned", parts(0))]
     await slow.close()
 
 
@@ -104,10 +104,10 @@ async def test_member_removed_during_assignment_does_not_adopt_it() -> None:
         await slow.consumer.poll(1)
     await until(lambda: bool(cluster.sent(SyncGroupRequest)))
     await until(lambda: bool(cluster.sent(LeaveGroupRequest)))
-    assert notes.told == [] and slow.consumer.assignment() == set()
+    assert notes.shown == [] and slow.consumer.assignment() == set()
     slow.poll_on()
     await slow.owns(0, 1)
-    assert notes.told == [("assigned", parts(0, 1))] and generations[0] > 0
+    assert notes.shown == [("assigned", parts(0, 1))] and generations[0] > 0
     await slow.close()
 
 
@@ -272,14 +272,14 @@ async def test_static_member_gets_its_partitions_back_without_a_rebalance() -> N
     one = Reading(cluster, group_instance_id="one").begin()
     two = Reading(cluster, group_instance_id="two").begin()
     await shared([one, two], 4)
-    before, told = one.consumer.assignment(), list(two.notes.told)
+    before, shown = one.consumer.assignment(), list(two.notes.shown)
     generation = cluster.coordinator.groups["g"].generation
     await one.close()
     assert cluster.sent(LeaveGroupRequest) == []
     await asyncio.sleep(3)
     one = Reading(cluster, group_instance_id="one").begin()
     await until(lambda: one.consumer.assignment() == before)
-    assert two.notes.told == told and cluster.coordinator.groups["g"].generation == generation
+    assert two.notes.shown == shown and cluster.coordinator.groups["g"].generation == generation
     for partition in log:
         put(partition, b"x")
     await until(lambda: len(one.seen) == 2 and len(two.seen) == 2)
@@ -327,7 +327,7 @@ async def test_second_consumer_with_an_instance_id_fences_the_first() -> None:
     await until(lambda: len(first.errors) > 5)
     assert {type(error) for error in first.errors} == {FencedInstanceIdError}
     assert "another consumer runs as 'one'" in str(first.errors[0])
-    assert ("lost", parts(0, 1)) in first.notes.told and first.consumer.assignment() == set()
+    assert ("lost", parts(0, 1)) in first.notes.shown and first.consumer.assignment() == set()
     with pytest.raises(FencedInstanceIdError):
         await first.consumer.commit({P0: OffsetAndMetadata(0)})
     assert second.errors == [] and second.consumer.assignment() == parts(0, 1)

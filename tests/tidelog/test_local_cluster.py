@@ -181,7 +181,7 @@ def test_start_names_the_broker_it_waits_for_and_the_reason(tmp_path: Path, monk
     said: list[tuple[str, str, int]] = []
     monkeypatch.setattr("tidelog.local.cluster._stop", lambda processes: None)
     with pytest.raises(LocalError) as gave_up:
-        cluster.start(on_wait=lambda *told: said.append(told), timeout_ms=8_000)
+        cluster.start(on_wait=lambda *shown: said.append(shown), timeout_ms=8_000)
     who = f"broker 2 (pid {os.getpid()})"
     unknown = "it does not know broker 1 yet"
     assert said == [(who, "not ready: it reads its logs", 3_000), (who, unknown, 6_000)]

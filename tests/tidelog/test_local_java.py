@@ -50,13 +50,13 @@ def test_missing_java_names_the_package_in_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("says", "told"), [('java version "1.8.0_392"', "is Java 8"), ("no idea", "does not report its version")]
+    ("says", "shown"), [('java version "1.8.0_392"', "is Java 8"), ("no idea", "does not report its version")]
 )
-def test_unsuitable_java_is_named(tmp_path: Path, says: str, told: str) -> None:
+def test_unsuitable_java_is_named(tmp_path: Path, says: str, shown: str) -> None:
     java = install(tmp_path, says)
     with pytest.raises(LocalError, match="Java 17 or newer is needed") as refused:
         find_java(environment(tmp_path))
-    assert f"{java} {told}" in str(refused.value)
+    assert f"{java} {shown}" in str(refused.value)
 
 
 def test_an_old_java_that_is_found_in_both_places_is_named_once(tmp_path: Path) -> None:

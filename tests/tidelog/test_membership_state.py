@@ -59,14 +59,14 @@ def test_member_named_as_leader_leads() -> None:
 
 def test_join_request_has_owned_partitions_or_user_data_by_assignor() -> None:
     had = MemberData((P0,), 4)
-    told = {
+    shown = {
         each.name: decode_subscription(each.metadata)
         for assignors in (("range", "sticky", "cooperative-sticky"), ("cooperative-sticky",))
         for each in a_membership(*assignors).join_request(["t"], had).protocols
         if len(assignors) > 1
     }
-    assert told["range"].owned == told["cooperative-sticky"].owned == () and told["range"].user_data is None
-    assert decode_member_data(told["sticky"].user_data) == had
+    assert shown["range"].owned == shown["cooperative-sticky"].owned == () and shown["range"].user_data is None
+    assert decode_member_data(shown["sticky"].user_data) == had
     (alone,) = a_membership("cooperative-sticky").join_request(["t"], had).protocols
     assert decode_subscription(alone.metadata) == Subscription(("t",), (P0,), 4)
 

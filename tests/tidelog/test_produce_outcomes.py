@@ -137,7 +137,7 @@ class Story:
         self.idempotent = idempotent
         self.sent: list[tuple[bytes, RecordFuture]] = []
 
-    async def tell(
+    async def report(
         self,
         ends: Sequence[End],
         *,
@@ -193,7 +193,7 @@ class Story:
 @on_virtual_time
 async def test_attempt_with_any_end_and_no_retry_keeps_all_guarantees(end: End, idempotent: bool) -> None:
     story = Story(idempotent=idempotent)
-    await story.tell([end], retries=0)
+    await story.report([end], retries=0)
     story.judge()
 
 
@@ -202,7 +202,7 @@ async def test_attempt_with_any_end_and_no_retry_keeps_all_guarantees(end: End, 
 @on_virtual_time
 async def test_attempt_with_any_end_that_may_be_repeated_breaks_no_promise(end: End, idempotent: bool) -> None:
     story = Story(idempotent=idempotent)
-    await story.tell([end])
+    await story.report([end])
     story.judge()
 
 
@@ -211,7 +211,7 @@ async def test_attempt_with_any_end_that_may_be_repeated_breaks_no_promise(end: 
 async def test_record_survives_one_refusal_if_the_next_attempt_may_succeed(end: End) -> None:
     assert isinstance(end.seen, int)
     story = Story(idempotent=True)
-    await story.tell([end])
+    await story.report([end])
     error = error_for(end.seen)
     survives = error is None or error.retriable or end.seen in {errors.DuplicateSequenceError.code, *FORGOTTEN}
     assert story.sent[1][1].succeeded() == survives
@@ -223,7 +223,7 @@ async def test_record_survives_one_refusal_if_the_next_attempt_may_succeed(end: 
 async def test_attempts_with_any_end_until_the_deadline_break_no_promise(end: End, idempotent: bool) -> None:
     story = Story(idempotent=idempotent)
     # The records share a deadline, so that all fail; the last one is sent when the fault is over.
-    await story.tell([end] * 6, delivery_timeout_ms=520, retry_backoff_ms=100)
+    await story.report([end] * 6, delivery_timeout_ms=520, retry_backoff_ms=100)
     story.judge()
 
 
@@ -237,7 +237,7 @@ async def test_later_refusal_does_not_hide_that_an_earlier_attempt_may_be_stored
     stories = ([first, last], [first, between, last], [first, too_large, last])
     for ends, idempotent, together in product(stories, (True, False), (1, 3)):
         story = Story(idempotent=idempotent)
-        await story.tell(ends, together=together, retries=len(ends) - 1)
+        await story.report(ends, together=together, retries=len(ends) - 1)
         story.judge()
 
 
@@ -249,7 +249,7 @@ async def test_two_rejections_of_single_records_fail_only_the_named_records(
 ) -> None:
     story = Story(idempotent=True)
     code = errors.InvalidRecordError.code
-    await story.tell([End(code, False, first), End(code, False, second)], together=4)
+    await story.report([End(code, False, first), End(code, False, second)], together=4)
     story.judge()
     left = [number for number in range(4) if number not in first]
     named = {*first, *(left[position] for position in second)}
@@ -366,7 +366,7 @@ class BrokenRng(random.Random):
 async def test_defect_while_an_end_is_judged_leaves_the_end_unknown(end: End) -> None:
     rng = BrokenRng(7)
     story = Story(idempotent=True)
-    await story.tell([end], rng=rng, before=lambda: setattr(rng, "armed", True))
+    await story.report([end], rng=rng, before=lambda: setattr(rng, "armed", True))
     story.judge()
     assert story.sent[1][1].may_be_stored()
 
@@ -386,5 +386,5 @@ async def test_any_ends_one_after_the_other_break_no_promise(
 ) -> None:
     story = Story(idempotent=idempotent)
     options = {"retries": retries, "delivery_timeout_ms": delivery_timeout_ms}
-    await story.tell(ends, together=together, behind=behind, **options)
+    await story.report(ends, together=together, behind=behind, **options)
     story.judge()

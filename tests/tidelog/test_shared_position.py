@@ -175,8 +175,8 @@ async def test_rebalance_after_a_broken_iteration_commits_the_yielded_records() 
                 break
         second.subscribe(["t"])
         joining = asyncio.create_task(second.poll(60_000))
-        await until(lambda: bool(cluster.coordinator.groups["g"].members) and len(notes.told) == 1)
-        while len(notes.told) < 3:  # its polls take part in the rebalance, and read on
+        await until(lambda: bool(cluster.coordinator.groups["g"].members) and len(notes.shown) == 1)
+        while len(notes.shown) < 3:  # its polls take part in the rebalance, and read on
             for tp, records in (await first.poll(0)).items():
                 seen[tp] = records[-1].offset + 1
             await asyncio.sleep(0.1)

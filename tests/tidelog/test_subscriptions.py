@@ -100,7 +100,7 @@ async def test_records_of_a_silent_member_continue_from_its_last_commit() -> Non
 
 @on_virtual_time
 async def test_eager_member_revokes_all_and_cooperative_only_moved_partitions() -> None:
-    told = {}
+    shown = {}
     for strategy in ("sticky", "cooperative-sticky"):
         cluster = FakeCluster()
         cluster.create("t", 4)
@@ -108,12 +108,12 @@ async def test_eager_member_revokes_all_and_cooperative_only_moved_partitions() 
         await first.owns(0, 1, 2, 3)
         second = Reading(cluster, partition_assignment_strategy=strategy).begin()
         await shared([first, second], 4)
-        told[strategy] = first.notes.told
+        shown[strategy] = first.notes.shown
         kept = first.consumer.assignment()
         assert len(kept) == 2
         await first.close()
         await second.close()
-    eager, cooperative = told["sticky"], told["cooperative-sticky"]
+    eager, cooperative = shown["sticky"], shown["cooperative-sticky"]
     assert eager[:3] == [("assigned", parts(0, 1, 2, 3)), ("revoked", parts(0, 1, 2, 3)), ("assigned", kept)]
     assert cooperative[0] == ("assigned", parts(0, 1, 2, 3))
     assert ("revoked", parts(0, 1, 2, 3) - kept) in cooperative
@@ -218,7 +218,7 @@ async def test_poll_cancelled_in_a_listener_leaves_the_rebalance_intact() -> Non
     first = Reading(cluster, notes=Notes(lambda what: never(what))).begin()
     await first.owns(0, 1)
     second = Reading(cluster).begin()
-    await until(lambda: ("revoked", parts(0, 1)) in first.notes.told)
+    await until(lambda: ("revoked", parts(0, 1)) in first.notes.shown)
     await first.rest()
     first.poll_on()
     await shared([first, second], 2)

@@ -382,7 +382,7 @@ def test_a_wait_ends_at_its_deadline_and_by_a_signal() -> None:
         io.stop()
 
 
-class Told(ConsumerRebalanceListener):
+class RecordedCalls(ConsumerRebalanceListener):
     """Commits the revoked partitions in the thread that calls the listener."""
 
     def __init__(self, consumer: Consumer) -> None:
@@ -404,7 +404,7 @@ def test_listener_runs_in_the_polling_thread_and_may_call_the_consumer() -> None
     (partition,) = cluster.create("t")
     put(partition, b"a", b"b")
     with in_memory(Consumer, cluster, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
-        listener = Told(consumer)
+        listener = RecordedCalls(consumer)
         consumer.subscribe(["t"], listener=listener)
         seen: list[bytes | None] = []
         while len(seen) < 2:

@@ -70,8 +70,8 @@ async def test_new_partitions_are_assigned_and_the_listener_gets_only_these() ->
         partitions.append(FakePartition("t", 2, 1))
         put(partitions[2], b"x")
         assert await read(consumer, 1) == [(2, 0, b"x")]
-        assert notes.told == [("assigned", parts(0, 1)), ("assigned", parts(2))]
-    assert notes.told[2:] == [("revoked", parts(0, 1, 2))]
+        assert notes.shown == [("assigned", parts(0, 1)), ("assigned", parts(2))]
+    assert notes.shown[2:] == [("revoked", parts(0, 1, 2))]
 
 
 @on_virtual_time
@@ -123,7 +123,7 @@ async def test_deleted_topic_is_raised_once_and_others_are_read() -> None:
             except UnknownTopicOrPartitionError as error:
                 errors.append(str(error))
         assert "'t' does not exist" in errors[-1]
-        assert notes.told[-1] == ("revoked", parts(0))
+        assert notes.shown[-1] == ("revoked", parts(0))
         put(kept, b"x")
         while True:
             try:
@@ -145,7 +145,7 @@ async def test_another_subscription_replaces_the_first_at_the_next_poll() -> Non
         consumer.subscribe(["u"], listener=notes)
         assert [value for _, _, value in await read(consumer, 1)] == [b"u"]
         assert consumer.assignment() == parts(0, topic="u")
-        assert notes.told == [("assigned", parts(0)), ("revoked", parts(0)), ("assigned", parts(0, topic="u"))]
+        assert notes.shown == [("assigned", parts(0)), ("revoked", parts(0)), ("assigned", parts(0, topic="u"))]
 
 
 @on_virtual_time
@@ -164,7 +164,7 @@ async def test_unsubscribed_consumer_may_assign_partitions() -> None:
             consumer.subscribe(pattern="t")
         await consumer.unsubscribe()
         assert (consumer.assignment(), consumer.subscription()) == (set(), set())
-        assert notes.told[-1] == ("revoked", parts(0))
+        assert notes.shown[-1] == ("revoked", parts(0))
         assert len(client._subscribers) == before
         consumer.assign(parts(0))
         assert await read(consumer, 1) == [(0, 0, b"x")]

@@ -117,8 +117,8 @@ class Simulator:
         if failed is None:
             raise DetectorFailed(f"the simulator ended with 1 and names no seed: {_last_output(ended)}")
         # Not every count is printed, but the count with the failing seed is.
-        all_told = _DONE.search(ended.stdout, failed.end())
-        runs = int(all_told[1]) if all_told else runs + 1
+        summary = _DONE.search(ended.stdout, failed.end())
+        runs = int(summary[1]) if summary else runs + 1
         return Finding(failed[2].strip(), runs, ended.busy_s, ("--seeds", "1", "--seed", failed[1], *arguments))
 
     def repeat(self, tree: Path, finding: Finding, bounds: Bounds, watch: Watch) -> Finding:

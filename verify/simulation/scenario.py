@@ -71,7 +71,7 @@ class Scenario:
 
         Empty fields of a fault are left out, except its time. `compacted` is left out if False.
         """
-        lines = ",\n".join(f"  {json.dumps(_told(fault))}" for fault in self.faults)
+        lines = ",\n".join(f"  {json.dumps(_as_json(fault))}" for fault in self.faults)
         fields = [
             f'"{name}": [\n{lines}\n ]' if name == "faults" else f'"{name}": {json.dumps(value)}'
             for name, value in asdict(self).items()
@@ -97,7 +97,7 @@ class Scenario:
         return "\n".join([head, *(f"  {fault}" for fault in self.faults)])
 
 
-def _told(fault: Fault) -> dict[str, Any]:
+def _as_json(fault: Fault) -> dict[str, Any]:
     return {key: value for key, value in asdict(fault).items() if value or key == "at_ms"}
 
 

@@ -134,11 +134,11 @@ def check_growth(live: LiveListeners, listener: str, examples: int, rounds: int)
 
         @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
         @given(conversations=st.lists(messages, min_size=1, max_size=8))
-        def any_conversation(conversations: list[list[bytes]]) -> None:
+        def any_frames(conversations: list[list[bytes]]) -> None:
             throw(live, listener, conversations)
             canary.check()
 
-        any_conversation()
+        any_frames()
         gc.collect()
         if not number:
             before = resident_bytes()

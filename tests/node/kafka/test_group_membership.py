@@ -208,17 +208,17 @@ def test_sync_of_version_5_must_name_the_chosen_protocol(named: dict[str, Any]) 
 
 @pytest.mark.parametrize("version", SYNC)
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "shown"),
     [
         (CoordinatorLoadInProgressError.code, RebalanceInProgressError.code),
         (CoordinatorNotAvailableError.code, CoordinatorNotAvailableError.code),
         (NotCoordinatorError.code, NotCoordinatorError.code),
     ],
 )
-async def test_sync_at_a_loading_coordinator_means_join_again(version: int, code: int, told: int) -> None:
+async def test_sync_at_a_loading_coordinator_means_join_again(version: int, code: int, shown: int) -> None:
     request = SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=(), **_named(version))
     response = await ask_handler(lambda request, context: native.SyncGroupResponse(code), request, version)
-    assert (response.error_code, response.protocol_type) == (told, None)
+    assert (response.error_code, response.protocol_type) == (shown, None)
 
 
 def _named(version: int) -> dict[str, str]:

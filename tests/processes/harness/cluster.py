@@ -175,8 +175,10 @@ class RunningCluster:
     def second_config(self, broker_id: int, **changes: str | int | list[str]) -> Path:
         """Return settings for a second process of the same broker, with its own listeners, that logs to stderr."""
         written = tomllib.loads((self.local.data_dir / "config" / f"broker-{broker_id}.toml").read_text())
-        doors = {name: _any_port(value) for name, value in written.items() if name.endswith(("listener", "listeners"))}
-        return self.config(broker_id, "second", **{**doors, "log_file": "", **changes})
+        listeners = {
+            name: _any_port(value) for name, value in written.items() if name.endswith(("listener", "listeners"))
+        }
+        return self.config(broker_id, "second", **{**listeners, "log_file": "", **changes})
 
     @contextmanager
     def launched(self, config: Path, environment: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:

@@ -18,7 +18,7 @@ def offsets_partition(group: str, partitions: int = OFFSETS_PARTITIONS) -> Topic
     return TopicPartition(OFFSETS_TOPIC, partition_for(group, partitions))
 
 
-def told_coordinator(cluster: RunningCluster, group: str, *, by: int) -> int | None:
+def reported_coordinator(cluster: RunningCluster, group: str, *, by: int) -> int | None:
     """Return the coordinator of the group according to this broker; None if it reports none, or does not answer."""
     try:
         answer = ask(cluster.address(by), FindCoordinatorRequest((group,)), timeout_ms=2_000)
@@ -31,13 +31,13 @@ def told_coordinator(cluster: RunningCluster, group: str, *, by: int) -> int | N
 def coordinator(cluster: RunningCluster, group: str, others_than: int | None = None) -> int:
     """Return the coordinator of the group according to any other broker."""
 
-    def told() -> int | None:
+    def shown() -> int | None:
         for broker_id in cluster.broker_ids:
-            if broker_id != others_than and (found := told_coordinator(cluster, group, by=broker_id)) is not None:
+            if broker_id != others_than and (found := reported_coordinator(cluster, group, by=broker_id)) is not None:
                 return found
         return None
 
-    return wait_for(f"a coordinator of {group}", told)
+    return wait_for(f"a coordinator of {group}", shown)
 
 
 def wait_moved(cluster: RunningCluster, group: str, away_from: int) -> int:

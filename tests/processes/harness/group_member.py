@@ -68,7 +68,7 @@ def work(diary: Diary, consumer: Consumer, polled: Mapping[TopicPartition, list[
             diary.write("processed", partition=tp.partition, first=first, last=last)
     time.sleep(random.random() * _LONGEST_WORK_S)
     offsets = {tp: records[-1].offset + 1 for tp, records in polled.items()}
-    told = {
+    shown = {
         "offsets": {tp.partition: offset for tp, offset in offsets.items()},
         "generation": consumer.group_metadata().generation_id,
         "began_s": time.monotonic(),
@@ -76,9 +76,9 @@ def work(diary: Diary, consumer: Consumer, polled: Mapping[TopicPartition, list[
     try:
         consumer.commit({tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}, timeout_ms=10_000)
     except TidelogError as error:
-        diary.write("not committed", **told, error=type(error).__name__)
+        diary.write("not committed", **shown, error=type(error).__name__)
     else:
-        diary.write("committed", **told)
+        diary.write("committed", **shown)
 
 
 def main(servers: str, group: str, topic: str, strategy: str, path: str) -> None:

@@ -183,9 +183,9 @@ class Inquirer(Background):
             answered_at = time.monotonic()
             for tp, target in targets.items():
                 answer = found[tp]
-                told = None if answer is None else (answer.offset, answer.timestamp, answer.leader_epoch)
-                look_up = LookUp(target, asked_at, answered_at, told)
-                self.asked.append(Asked(tp, look_up, "nothing" if told is None else "found"))
+                shown = None if answer is None else (answer.offset, answer.timestamp, answer.leader_epoch)
+                look_up = LookUp(target, asked_at, answered_at, shown)
+                self.asked.append(Asked(tp, look_up, "nothing" if shown is None else "found"))
         time.sleep(self._pause_s)
 
     def close(self) -> None:
@@ -235,10 +235,10 @@ class Loyal(Background):
             )
             assert isinstance(response, ListOffsetsResponse)
             [answer] = response.partitions
-            told = None if answer.offset < 0 else (answer.offset, answer.timestamp, answer.leader_epoch)
+            shown = None if answer.offset < 0 else (answer.offset, answer.timestamp, answer.leader_epoch)
             error = error_for(answer.error_code)
-            outcome = type(error).__name__ if error else "found" if told else "nothing"
-            self.asked.append(Asked(tp, LookUp(target, asked_at, time.monotonic(), told), outcome))
+            outcome = type(error).__name__ if error else "found" if shown else "nothing"
+            self.asked.append(Asked(tp, LookUp(target, asked_at, time.monotonic(), shown), outcome))
 
 
 def read_times(

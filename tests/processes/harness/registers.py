@@ -88,28 +88,28 @@ class Registers:
 
     # --- looking -------------------------------------------------------------------------------------
 
-    def _told(self) -> list[Event]:
+    def _reported(self) -> list[Event]:
         return [event for diary in self._diaries for event in list(diary.events)]
 
     def _ok_s(self) -> list[tuple[str, float, float]]:
         """(group, asked, answered) of each commit that was accepted."""
-        return [(each.group, each.t0 / _S, each.t1 / _S) for each in self._told() if isinstance(each, CommitOk)]
+        return [(each.group, each.t0 / _S, each.t1 / _S) for each in self._reported() if isinstance(each, CommitOk)]
 
     @property
     def tally(self) -> Counter[tuple[str, str]]:
         """Return how often each operation had each outcome: ("CommitOk", "ok"), ("CommittedFailed", …)."""
-        told = (event for event in self._told() if not isinstance(event, CommitInvoked))
-        return Counter((type(event).__name__, str(getattr(event, "error", "ok"))) for event in told)
+        shown = (event for event in self._reported() if not isinstance(event, CommitInvoked))
+        return Counter((type(event).__name__, str(getattr(event, "error", "ok"))) for event in shown)
 
     @property
     def answered(self) -> int:
         """Return the number of commits and fetches that succeeded so far."""
-        return sum(isinstance(event, (CommitOk, CommittedOk)) for event in self._told())
+        return sum(isinstance(event, (CommitOk, CommittedOk)) for event in self._reported())
 
     def _is_busy(self) -> bool:
         since = (time.monotonic() - 1) * _S
-        told = (event for event in self._told() if isinstance(event, (CommitOk, CommittedOk)))
-        return self._failure is not None or sum(event.t1 >= since for event in told) >= LEAST_RATE
+        shown = (event for event in self._reported() if isinstance(event, (CommitOk, CommittedOk)))
+        return self._failure is not None or sum(event.t1 >= since for event in shown) >= LEAST_RATE
 
     def wait_committed(self, more: int, groups: Sequence[str] | None = None, timeout_s: float = 60) -> None:
         """Returns when so many more commits of each of these groups were accepted from now on."""
@@ -128,7 +128,7 @@ class Registers:
         since = time.monotonic_ns()
 
         def read() -> bool:
-            recent = {each.group for each in self._told() if isinstance(each, CommittedOk) and each.t0 >= since}
+            recent = {each.group for each in self._reported() if isinstance(each, CommittedOk) and each.t0 >= since}
             return self._failure is not None or recent >= set(self._groups)
 
         wait_for("every group to be read", read, timeout_s)
@@ -148,9 +148,9 @@ class Registers:
         """The verdict, with what it is about."""
         for (what, outcome), count in sorted(self.tally.items()):
             print(f"{what}: {outcome} {count}")
-        verdict = verdict_on(self._told(), "I17")
+        verdict = verdict_on(self._reported(), "I17")
         print("\n".join(verdict.lines()))
-        if not any(isinstance(each, CommittedOk) and each.offset >= 0 for each in self._told()):
+        if not any(isinstance(each, CommittedOk) and each.offset >= 0 for each in self._reported()):
             raise Void("void: nothing committed was ever read")
         assert not verdict.violated, "\n".join(verdict.lines())
 

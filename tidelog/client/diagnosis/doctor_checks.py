@@ -46,14 +46,14 @@ class BrokerAnswer:
     """The answer of one address, or why there is none.
 
     report     None: there is no answer, and `refused` says why
-    ahead_ms   the broker's wall clock minus this machine's, with an uncertainty of `doubt_ms`
+    ahead_ms   the broker's wall clock minus this machine's, with an uncertainty of `uncertainty_ms`
     """
 
     endpoint: Endpoint
     report: DescribeBrokerResponse | None
     refused: str = ""
     ahead_ms: float = 0
-    doubt_ms: float = 0
+    uncertainty_ms: float = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +196,12 @@ def _clocks(answers: Iterable[tuple[str, BrokerAnswer]]) -> Check:
     ordered = sorted(answers, key=lambda each: each[1].ahead_ms)
     (behind_name, behind), (ahead_name, ahead) = ordered[0], ordered[-1]
     skew_ms = ahead.ahead_ms - behind.ahead_ms
-    doubt_ms = ahead.doubt_ms + behind.doubt_ms
-    sure_ms = max(0.0, skew_ms - doubt_ms)
+    uncertainty_ms = ahead.uncertainty_ms + behind.uncertainty_ms
+    sure_ms = max(0.0, skew_ms - uncertainty_ms)
     if sure_ms <= _SKEW_WARNING_MS:
-        return Check("clocks", State.OK, f"the brokers' agree within {format_duration(round(skew_ms + doubt_ms))}")
+        return Check(
+            "clocks", State.OK, f"the brokers' agree within {format_duration(round(skew_ms + uncertainty_ms))}"
+        )
     state = State.FAILURE if sure_ms > _SKEW_FAILURE_MS else State.WARNING
     sentence = f"{ahead_name} is {format_duration(round(skew_ms))} ahead of {behind_name}"
     return Check("clocks", state, sentence, "let both follow an NTP server: retention and look-ups go by time")

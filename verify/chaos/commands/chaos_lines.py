@@ -35,7 +35,7 @@ class TerminalReporter(Reporter):
 
     def __init__(self) -> None:
         self._moves = is_terminal()
-        self._began = self._told = time.monotonic()
+        self._began = self._reported = time.monotonic()
         self._is_shown = False
 
     def __enter__(self) -> Self:
@@ -53,14 +53,14 @@ class TerminalReporter(Reporter):
             self._is_shown = True
             sys.stderr.write("\r\x1b[K" + line[: terminal_width() - 1])  # a line that wraps cannot be erased
             sys.stderr.flush()
-        elif now - self._told >= _STAYS_EVERY_S:
-            self._told = now
+        elif now - self._reported >= _STAYS_EVERY_S:
+            self._reported = now
             click.echo(line, err=True)
 
     def line(self, text: str) -> None:
         self.clear()
-        self._told = time.monotonic()
-        click.echo(f"{self._told - self._began:5.0f} s  {text}", err=True)
+        self._reported = time.monotonic()
+        click.echo(f"{self._reported - self._began:5.0f} s  {text}", err=True)
 
     def clear(self) -> None:
         """Erase the status line that is updated in place, if it is shown."""

@@ -52,7 +52,7 @@ class RunDirectory:
         """Return the verdict. A separate method frees all data before the garbage collector is enabled again."""
         checker = Checker()
         for path in self.histories():
-            _tell(checker, path)
+            _report(checker, path)
         return checker.conclude(self.ending())
 
     def histories(self) -> Sequence[Path]:
@@ -113,7 +113,7 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _tell(checker: Checker, path: Path) -> None:
+def _report(checker: Checker, path: Path) -> None:
     """Give all events of one history file to the checker. Each header in the file begins another process."""
     source: Source | None = None
     for line in read_history(path):
