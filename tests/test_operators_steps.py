@@ -83,8 +83,8 @@ def test_systemd_unit_allows_log_writes_and_controlled_shutdown(tmp_path: Path) 
     [unit] = blocks(MACHINES, "ini")
     settings = BrokerSettings.load(*settings_files(tmp_path))
     assert f"ReadWritePaths={' '.join(settings.log_dirs)}\n" in unit
-    [patience_s] = re.findall(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
-    assert int(patience_s) * 1000 > 5 * settings.controlled_shutdown_timeout_ms
+    [time_limit_s] = re.findall(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
+    assert int(time_limit_s) * 1000 > 5 * settings.controlled_shutdown_timeout_ms
 
 
 @pytest.mark.parametrize("command", typed_in(OPERATIONS))

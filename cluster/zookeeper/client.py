@@ -1,7 +1,7 @@
 """The reads and writes of brokers and the controller in ZooKeeper (Kafka: KafkaZkClient).
 
 No write is repeated blindly. After an unknown outcome the znode is read again and compared with the intended content.
-Every operation gives up after `patience_ms`.
+Every operation gives up after `time_limit_ms`.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ T = TypeVar("T")
 class ZkClient(TopicZnodes):
     """The cluster's operations over one store.
 
-    `patience_ms` bounds each operation, however often it must read again; then OutcomeUnknownError is raised. Methods
+    `time_limit_ms` bounds each operation, however often it must read again; then OutcomeUnknownError is raised. Methods
     with an `epoch_version` raise ControllerFenced if `/controller_epoch` has another version.
     """
 
-    def __init__(self, store: Store, clock: Clock, *, patience_ms: int = 6000) -> None:
-        super().__init__(store, patience_ms)
+    def __init__(self, store: Store, clock: Clock, *, time_limit_ms: int = 6000) -> None:
+        super().__init__(store, time_limit_ms)
         self._clock = clock
 
     @property

@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 class RetryingStore:
-    """Repeats reads, and writes that are harmless when they happen twice. OutcomeUnknownError after `patience_ms`."""
+    """Repeats reads, and writes that are harmless when they happen twice. OutcomeUnknownError after `time_limit_ms`."""
 
-    def __init__(self, store: Store, patience_ms: int) -> None:
+    def __init__(self, store: Store, time_limit_ms: int) -> None:
         self._store = store
-        self._patience_ms = patience_ms
+        self._time_limit_ms = time_limit_ms
 
     async def until_answered(self, request: Callable[[], Awaitable[T]]) -> T:
         """Repeat a request while its outcome is unknown, and return its result; its other errors are raised.
@@ -64,9 +64,9 @@ class RetryingStore:
 
     @asynccontextmanager
     async def deadline(self) -> AsyncIterator[None]:
-        """Cancel the block after `patience_ms`, whatever it waits for, and raise OutcomeUnknownError."""
+        """Cancel the block after `time_limit_ms`, whatever it waits for, and raise OutcomeUnknownError."""
         try:
-            async with asyncio.timeout(self._patience_ms / 1000):
+            async with asyncio.timeout(self._time_limit_ms / 1000):
                 yield
         except TimeoutError:
-            raise OutcomeUnknownError(f"ZooKeeper gave no answer in {self._patience_ms} ms") from None
+            raise OutcomeUnknownError(f"ZooKeeper gave no answer in {self._time_limit_ms} ms") from None

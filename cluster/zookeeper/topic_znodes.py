@@ -42,9 +42,9 @@ _CONFIG_OPERATION = 1
 class TopicZnodes:
     """The topic operations of `ZkClient`, whose remarks hold here too."""
 
-    def __init__(self, store: Store, patience_ms: int) -> None:
+    def __init__(self, store: Store, time_limit_ms: int) -> None:
         self._store = store
-        self._retrying = RetryingStore(store, patience_ms)
+        self._retrying = RetryingStore(store, time_limit_ms)
 
     async def topic_names(self, *, watch: bool = False) -> list[str]:
         """Return the names of all topics, sorted. A watch fires when a topic is created or removed."""

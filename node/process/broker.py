@@ -100,7 +100,7 @@ class Broker:
         # have.
         store = await self._environment.open_store(settings)
         self._undo.push_async_callback(store.close)
-        zk_client = ZkClient(store, self._clock, patience_ms=settings.zookeeper_session_timeout_ms)
+        zk_client = ZkClient(store, self._clock, time_limit_ms=settings.zookeeper_session_timeout_ms)
         await zk_client.ensure_paths()
         self._cluster_id = await zk_client.cluster_id(self._environment.rng)
         self._session = ZooKeeperSession(

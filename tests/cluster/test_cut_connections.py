@@ -68,7 +68,7 @@ class RealStage(Stage):
     def __init__(self, tested: Store, other: Store, owner: Store) -> None:
         self.zookeeper: Any = Reading()
         self.inner: Any = tested
-        self.tested = ZkClient(tested, SystemClock(), patience_ms=10_000)
+        self.tested = ZkClient(tested, SystemClock(), time_limit_ms=10_000)
         self.other = ZkClient(other, SystemClock())
         self.owner = ZkClient(owner, SystemClock())
         self.lease = ControllerLease(-1, 0, 0)

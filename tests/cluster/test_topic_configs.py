@@ -121,7 +121,7 @@ async def test_change_of_a_removed_topics_settings_starts_from_the_new_topics() 
                 await other.create_topic(anew, epoch_version)
             return await super().multi(operations)
 
-    slow = ZkClient(zookeeper.connect(Slow), SystemClock(), patience_ms=500)
+    slow = ZkClient(zookeeper.connect(Slow), SystemClock(), time_limit_ms=500)
     assert await slow.topic_configs.change("t", adding(flush_ms="9")) == having(segment_bytes="5", flush_ms="9")
     assert await other.topic_configs.read("t") == having(segment_bytes="5", flush_ms="9")
     assert len(await other.read_config_changes()) == 1

@@ -30,7 +30,7 @@ BROKER = BrokerRegistration(1, LISTENERS)
 
 
 async def join(server: Server) -> ZkClient:
-    zk_client = ZkClient(await server.connect(), SystemClock(), patience_ms=3000)
+    zk_client = ZkClient(await server.connect(), SystemClock(), time_limit_ms=3000)
     await zk_client.ensure_paths()
     return zk_client
 
@@ -38,7 +38,7 @@ async def join(server: Server) -> ZkClient:
 async def twin() -> tuple[MemoryZooKeeper, MemoryStore, ZkClient]:
     zookeeper = MemoryZooKeeper(session_timeout_ms=300)
     store = zookeeper.connect()
-    zk_client = ZkClient(store, SystemClock(), patience_ms=500)
+    zk_client = ZkClient(store, SystemClock(), time_limit_ms=500)
     await zk_client.ensure_paths()
     return zookeeper, store, zk_client
 
@@ -88,7 +88,7 @@ async def test_one_of_two_candidates_is_elected_and_the_epoch_rises(server: Serv
 async def test_candidate_with_a_stale_lease_is_not_elected() -> None:
     zookeeper, _, zk_client = await twin()
     dead = await begin_term(zk_client)
-    rival = ZkClient(zookeeper.connect(), SystemClock(), patience_ms=500)
+    rival = ZkClient(zookeeper.connect(), SystemClock(), time_limit_ms=500)
 
     class Interrupted(MemoryStore):
         """A client between two of whose requests the rival is elected."""
@@ -99,7 +99,7 @@ async def test_candidate_with_a_stale_lease_is_not_elected() -> None:
                 assert await rival.try_become_controller(2, dead, replace_controller=True)
             return node
 
-    slow = ZkClient(zookeeper.connect(Interrupted), SystemClock(), patience_ms=500)
+    slow = ZkClient(zookeeper.connect(Interrupted), SystemClock(), time_limit_ms=500)
     seen = await slow.read_controller()
     assert await slow.try_become_controller(3, seen, replace_controller=True) is None
     assert (await zk_client.read_controller()).controller_id == 2
@@ -178,7 +178,7 @@ async def test_late_deletion_request_of_an_old_controller_spares_a_new_topic() -
     await old.create_topic(TOPIC, lease.epoch_version)
     store.network.refuse()
     request = asyncio.create_task(old.request_deletion("t", lease.epoch_version))
-    new = ZkClient(zookeeper.connect(), SystemClock(), patience_ms=500)
+    new = ZkClient(zookeeper.connect(), SystemClock(), time_limit_ms=500)
     later = await new.try_become_controller(2, lease, replace_controller=True)
     assert later is not None
     await new.request_deletion("t", later.epoch_version)
@@ -263,7 +263,7 @@ async def test_a_topic_is_created_once_and_removed_whole(server: Server) -> None
 @on_virtual_time
 async def test_topic_is_removed_in_pieces_whatever_number_of_partitions_is_left(partitions: int) -> None:
     """One multi of the removal takes 250 partitions, and the last one removes the topic with them."""
-    zk_client = ZkClient(MemoryZooKeeper(VirtualClock()).connect(), VirtualClock(), patience_ms=500)
+    zk_client = ZkClient(MemoryZooKeeper(VirtualClock()).connect(), VirtualClock(), time_limit_ms=500)
     await zk_client.ensure_paths()
     lease = await begin_term(zk_client)
     many = replace(TOPIC, partitions=dict.fromkeys(range(partitions), (1, 2)))
@@ -282,7 +282,7 @@ async def test_topic_is_removed_in_pieces_whatever_number_of_partitions_is_left(
 async def test_a_topic_of_many_partitions_is_removed_however_far_zookeeper_is() -> None:
     zookeeper = MemoryZooKeeper(VirtualClock())
     store = zookeeper.connect()
-    zk_client = ZkClient(store, VirtualClock(), patience_ms=500)
+    zk_client = ZkClient(store, VirtualClock(), time_limit_ms=500)
     await zk_client.ensure_paths()
     lease = await begin_term(zk_client)
     many = replace(TOPIC, partitions=dict.fromkeys(range(1000), (1, 2)))

@@ -45,7 +45,7 @@ class Stage:
         self.zookeeper = MemoryZooKeeper(VirtualClock(), SESSION_TIMEOUT_MS)
         self.inner = self.zookeeper.connect()
         self.store = FaultyStore(self.inner, self.look)
-        self.tested = ZkClient(self.store, VirtualClock(), patience_ms=3000)
+        self.tested = ZkClient(self.store, VirtualClock(), time_limit_ms=3000)
         self.other = ZkClient(self.zookeeper.connect(), VirtualClock())
         self.owner = ZkClient(self.zookeeper.connect(), VirtualClock())
         self.lease = ControllerLease(-1, 0, 0)

@@ -56,7 +56,7 @@ class Broker:
         self.broker_id = broker_id
         self.store: MemoryStore = zookeeper.connect()
         self.clock = SystemClock()
-        self.zk_client = ZkClient(self.store, self.clock, patience_ms=2000)
+        self.zk_client = ZkClient(self.store, self.clock, time_limit_ms=2000)
         self.identity = Identity(CLUSTER_ID, broker_id)
         self.server = Server(Endpoint("127.0.0.1", port), self.identity, self._answer, self.clock, between_brokers=True)
         self.hosted: dict[TopicPartition, PartitionStateMessage] = {}

@@ -40,7 +40,7 @@ async def test_controller_that_accepts_connections_is_not_replaced() -> None:
     listener = await asyncio.start_server(hang_up, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     zookeeper, clock = MemoryZooKeeper(session_timeout_ms=60_000), SystemClock()
-    other, me = (ZkClient(zookeeper.connect(), clock, patience_ms=2000) for _ in range(2))
+    other, me = (ZkClient(zookeeper.connect(), clock, time_limit_ms=2000) for _ in range(2))
     await other.ensure_paths()
     await other.register_broker(registration(2, "127.0.0.1", port))
     lease = await other.try_become_controller(2, await other.read_controller())
@@ -111,7 +111,7 @@ async def test_restarted_leader_that_refuses_its_epoch_gets_a_new_one() -> None:
 async def test_controller_epoch_exceeds_all_epochs_that_the_broker_knows(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    zk_client, clock = ZkClient(MemoryZooKeeper().connect(), SystemClock(), patience_ms=2000), SystemClock()
+    zk_client, clock = ZkClient(MemoryZooKeeper().connect(), SystemClock(), time_limit_ms=2000), SystemClock()
     await zk_client.ensure_paths()
     settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
     known = [7]

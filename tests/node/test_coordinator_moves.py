@@ -27,7 +27,7 @@ TP = TopicPartition("t", 0)
 GROUPS = ("g", "h")
 BROKERS = st.integers(1, 3)
 #: A request that a broker does not answer in time is sent again, as clients do.
-_PATIENCE_S = 3.0
+_TIME_LIMIT_S = 3.0
 
 STEPS = st.one_of(
     st.tuples(st.just("elect"), BROKERS, st.just(0)),
@@ -85,7 +85,7 @@ async def keep_asking(cluster: GroupCluster, register: Register, broker_id: int)
 
 async def in_time(asked: Awaitable[T]) -> T | None:
     try:
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_TIME_LIMIT_S):
             return await asked
     except TimeoutError:
         return None

@@ -9,11 +9,11 @@ from tests.virtual_time import on_virtual_time
 from tidelog.errors import BrokerNotAvailableError, RequestTimedOutError
 from tidelog.protocol.messages import InitProducerIdRequest
 
-PATIENCE_S = 6
+TIME_LIMIT_S = 6
 
 
 class Blocks:
-    """Blocks of three ids. While `silent` is set, each request fails after `PATIENCE_S`."""
+    """Blocks of three ids. While `silent` is set, each request fails after `TIME_LIMIT_S`."""
 
     def __init__(self) -> None:
         self.silent = False
@@ -22,7 +22,7 @@ class Blocks:
     async def next_producer_id_block(self, broker_id: int) -> range:
         self.asked += 1
         first = 3 * self.asked
-        await asyncio.sleep(PATIENCE_S if self.silent else 0.001)
+        await asyncio.sleep(TIME_LIMIT_S if self.silent else 0.001)
         if self.silent:
             raise RequestTimedOutError("no answer")
         return range(first, first + 3)
@@ -43,7 +43,7 @@ async def test_waiting_requests_share_one_failed_attempt() -> None:
     started = asyncio.get_running_loop().time()
     answers = await asyncio.gather(*(ids.handle(InitProducerIdRequest()) for _ in range(20)))
     assert {answer.error_code for answer in answers} == {BrokerNotAvailableError.code}
-    assert asyncio.get_running_loop().time() - started < PATIENCE_S + 0.1
+    assert asyncio.get_running_loop().time() - started < TIME_LIMIT_S + 0.1
     assert blocks.asked == 1
     blocks.silent = False
     assert (await ids.handle(InitProducerIdRequest())).error_code == 0

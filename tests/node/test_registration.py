@@ -29,7 +29,7 @@ class Node:
         self, zookeeper: MemoryZooKeeper, previous_session: int = 0, registration: BrokerRegistration = BROKER
     ) -> None:
         self.store: MemoryStore = zookeeper.connect()
-        self.zk_client = ZkClient(self.store, VirtualClock(), patience_ms=1000)
+        self.zk_client = ZkClient(self.store, VirtualClock(), time_limit_ms=1000)
         self.events: list[str] = []
         self.sessions: list[int] = []
         self.was_registered_when_saved: list[bool] = []
@@ -173,7 +173,7 @@ async def test_stopping_broker_stops_leading_without_waiting_for_a_watch(
     """Other brokers lead as soon as the registration is gone, and this broker must not answer fetches (seed 16271)."""
     node = Node(zookeeper)
     epoch = await node.start()
-    others = ZkClient(zookeeper.connect(), VirtualClock(), patience_ms=1000)
+    others = ZkClient(zookeeper.connect(), VirtualClock(), time_limit_ms=1000)
     gone = asyncio.Event()
     others.store.subscribe(lambda event: gone.set())
     assert await others.is_registered(1, epoch, watch=True)

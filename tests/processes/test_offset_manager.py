@@ -38,7 +38,7 @@ from verify.chaos.clients.support.lines import Lines
 MY_GROUP = "demoGroup"
 TOPIC = "demoTopic"
 BACKOFF_S = 0.1
-PATIENCE_S = 60
+TIME_LIMIT_S = 60
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
@@ -53,7 +53,7 @@ class Channel:
 
     async def discover(self) -> str:
         """Step 1: ask any broker, and repeat after a pause until one answers."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIME_LIMIT_S
         while not self.manager:
             try:
                 self.manager = await self.lines.find_somewhere(MY_GROUP)

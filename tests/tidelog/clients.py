@@ -48,10 +48,10 @@ def put(partition: FakePartition, *values: bytes, at_ms: int = 0) -> None:
     partition.append(encode_batch([(at_ms, None, value, ()) for value in values]))
 
 
-async def read(consumer: Consumer, count: int, patience_ms: int = 5000) -> list[tuple[int, int, bytes | None]]:
+async def read(consumer: Consumer, count: int, time_limit_ms: int = 5000) -> list[tuple[int, int, bytes | None]]:
     found: list[tuple[int, int, bytes | None]] = []
     while len(found) < count:
-        polled = await consumer.poll(patience_ms)
+        polled = await consumer.poll(time_limit_ms)
         assert polled, f"only {len(found)} of {count} came"
         found += [(record.partition, record.offset, record.value) for each in polled.values() for record in each]
     return found

@@ -309,8 +309,8 @@ async def test_reader_ends_up_with_the_present_log_after_any_truncation(
     async with a_consumer(cluster, max_partition_fetch_bytes=1 << 20 if ahead else 1) as consumer:
         consumer.assign([P0])
 
-        async def read_on(patience_ms: int, count: int) -> bool:
-            polled = await consumer.poll(patience_ms, max_records=count)
+        async def read_on(time_limit_ms: int, count: int) -> bool:
+            polled = await consumer.poll(time_limit_ms, max_records=count)
             seen.update({record.offset: record.value for each in polled.values() for record in each})
             return bool(polled)
 

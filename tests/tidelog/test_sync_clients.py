@@ -215,17 +215,17 @@ def test_callback_neither_waits_for_space_nor_closes_the_producer() -> None:
 def test_waits_for_metadata_and_for_space_share_max_block_ms() -> None:
     cluster = FakeCluster()
     (first,) = cluster.create("t")
-    patience_s = 3.0
-    options: Any = {"buffer_memory": 1, "max_block_ms": int(patience_s * 1000)}
+    time_limit_s = 3.0
+    options: Any = {"buffer_memory": 1, "max_block_ms": int(time_limit_s * 1000)}
     with in_memory(Producer, cluster, **options) as producer:
         producer.send("t", b"v").get(10)
         first.leader = -1
         producer.send("t", b"this fills the buffer")
-        threading.Timer(0.5 * patience_s, cluster.create, ["late"]).start()
+        threading.Timer(0.5 * time_limit_s, cluster.create, ["late"]).start()
         started = time.monotonic()
         with pytest.raises(BufferExhaustedError):
             producer.send("late", b"v")
-        assert time.monotonic() - started < 1.4 * patience_s
+        assert time.monotonic() - started < 1.4 * time_limit_s
         producer.close(0)
 
 

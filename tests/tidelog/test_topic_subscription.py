@@ -22,10 +22,10 @@ from tidelog.errors import (
 from tidelog.protocol.group_messages import JoinGroupRequest, OffsetCommitRequest, OffsetFetchRequest
 
 
-async def until_assigned(consumer: Consumer, count: int, patience_s: float = 20) -> None:
+async def until_assigned(consumer: Consumer, count: int, time_limit_s: float = 20) -> None:
     began = seconds()
     while len(consumer.assignment()) != count:
-        assert seconds() - began < patience_s, consumer.assignment()
+        assert seconds() - began < time_limit_s, consumer.assignment()
         await consumer.poll(200)
 
 

@@ -60,7 +60,7 @@ from tidelog.protocol.operator_messages import ConnectionReport
 from tidelog.protocol.partition_messages import ElectionType, NewPartitions, PartitionReassignment
 
 #: How long a description waits for leaders that are missing or do not answer; it shows these leaders as missing.
-DESCRIBE_PATIENCE_MS = 2_000
+DESCRIBE_TIME_LIMIT_MS = 2_000
 
 
 @shows_settings(AdminSettings, AdminOptions)
@@ -215,8 +215,8 @@ class Admin(LoopBound):
         await client.refresh(deadline_ms)
         views = [await client.topic(name, deadline_ms) for name in names]
         partitions = {TopicPartition(view.name, number): None for view in views for number in view.partitions}
-        patience_ms = max(1, min(DESCRIBE_PATIENCE_MS, deadline_ms - self.clock.monotonic_ms()))
-        answers = (await _DESCRIBE_REPLICAS.try_ask(client, partitions, patience_ms)).answers
+        time_limit_ms = max(1, min(DESCRIBE_TIME_LIMIT_MS, deadline_ms - self.clock.monotonic_ms()))
+        answers = (await _DESCRIBE_REPLICAS.try_ask(client, partitions, time_limit_ms)).answers
         views = [client.view.topics.get(view.name, view) for view in views]
         return [
             TopicDescription(

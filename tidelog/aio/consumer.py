@@ -228,11 +228,11 @@ class Consumer(LoopBound):
         error no partition has moved. See `tidelog.Consumer.seek_to_time`.
         """
         to_target_ms(time, "time")
-        patience_ms, fetcher = self._timeout_ms(timeout_ms), self._started()
+        time_limit_ms, fetcher = self._timeout_ms(timeout_ms), self._started()
         wanted = [each.topic_partition for each in self._all_assigned(partitions)] or list(fetcher.partitions)
         targets = to_targets(dict.fromkeys(wanted, time))
         isolation_level = self.settings.isolation_level
-        points = await starting_points(self.client, targets, patience_ms, isolation_level)
+        points = await starting_points(self.client, targets, time_limit_ms, isolation_level)
         # Partitions that were unassigned meanwhile are left out.
         kept = {tp: point for tp, point in points.items() if tp in fetcher.partitions}
         for tp, point in kept.items():
@@ -374,10 +374,10 @@ class Consumer(LoopBound):
         `tidelog.Consumer.offsets_for_times`.
         """
         self._started()
-        patience_ms, isolation_level = self._timeout_ms(timeout_ms), self.settings.isolation_level
+        time_limit_ms, isolation_level = self._timeout_ms(timeout_ms), self.settings.isolation_level
         if arguments.flag("partial", partial):
-            return await outcomes_for_times(self.client, times, patience_ms, isolation_level)
-        return await offsets_for_times(self.client, times, patience_ms, isolation_level)
+            return await outcomes_for_times(self.client, times, time_limit_ms, isolation_level)
+        return await offsets_for_times(self.client, times, time_limit_ms, isolation_level)
 
     async def offsets_before(
         self, times: Mapping[TopicPartition, Timestamp], max_num_offsets: int = 1, timeout_ms: int | None = None
@@ -448,7 +448,7 @@ class Consumer(LoopBound):
         is raised at the end. Idempotent.
         """
         autocommit = arguments.flag("autocommit", autocommit)
-        patience_ms = arguments.timeout_ms("timeout_ms", timeout_ms)
+        time_limit_ms = arguments.timeout_ms("timeout_ms", timeout_ms)
         if self.closed or self._closing:
             return
         self._enter_loop()
@@ -456,7 +456,7 @@ class Consumer(LoopBound):
         self.poll_remainder.give_back()
         try:
             if self._subscriber is not None:
-                await self._subscriber.leave(self.clock.monotonic_ms() + patience_ms, autocommit=autocommit)
+                await self._subscriber.leave(self.clock.monotonic_ms() + time_limit_ms, autocommit=autocommit)
         finally:
             self.closed = True
             try:
@@ -551,9 +551,9 @@ class Consumer(LoopBound):
     async def _ends(
         self, partitions: Iterable[TopicPartition], which: int, timeout_ms: int | None
     ) -> dict[TopicPartition, int]:
-        wanted, patience_ms = arguments.partitions("partitions", partitions), self._timeout_ms(timeout_ms)
+        wanted, time_limit_ms = arguments.partitions("partitions", partitions), self._timeout_ms(timeout_ms)
         self._started()
-        return await end_of_each(self.client, wanted, which, patience_ms, self.settings.isolation_level)
+        return await end_of_each(self.client, wanted, which, time_limit_ms, self.settings.isolation_level)
 
     async def _wait_for_data(self, timeout_ms: int, take: Callable[[Fetcher], Collection[TopicPartition]]) -> None:
         """Wait until `take` finds something in the buffers, or until the timeout.

@@ -52,10 +52,10 @@ from tidelog.protocol.messages import DescribePartition, Request, Response
 T = TypeVar("T")
 
 #: How long a list waits for brokers that hang or are still loading their groups; its `errors` names these brokers.
-LIST_PATIENCE_MS = 5_000
+LIST_TIME_LIMIT_MS = 5_000
 #: How long a lag waits for leaders; a partition whose leader does not answer has an error. The time suffices to learn
 #: that a topic was deleted.
-LAG_PATIENCE_MS = 4_000
+LAG_TIME_LIMIT_MS = 4_000
 #: Maximum number of concurrent requests that name one group each.
 _MOST_AT_ONCE = 32
 
@@ -74,7 +74,7 @@ class GroupAdmin:
         await client.wait_for_metadata(deadline_ms)
         await client.refresh(deadline_ms)
         brokers = sorted(client.view.brokers)
-        patient_ms = min(deadline_ms, client.clock.monotonic_ms() + LIST_PATIENCE_MS)
+        patient_ms = min(deadline_ms, client.clock.monotonic_ms() + LIST_TIME_LIMIT_MS)
         answers = await asyncio.gather(*(self._list_one(broker, wanted, patient_ms) for broker in brokers))
         found: dict[str, ConsumerGroupListing] = {}
         errors: dict[int, TidelogError] = {}
@@ -191,7 +191,7 @@ class GroupAdmin:
                 committed |= {tp: None for tp in member.assignment or () if tp not in committed}
         offsets = {tp: None if at is None else at.offset for tp, at in sorted(committed.items())}
         left_ms = max(1, deadline_ms - self._client.clock.monotonic_ms())
-        return await partition_lags(self._client, offsets, min(left_ms, LAG_PATIENCE_MS))
+        return await partition_lags(self._client, offsets, min(left_ms, LAG_TIME_LIMIT_MS))
 
     # --- helpers -------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from tidelog.quantities import first_of
 from tidelog.timestamps import to_target_ms, warn_of_seconds
 
 #: How long the timestamps that are shown beside the offsets may take; the reset does not need them.
-_TIMES_PATIENCE_MS = 3_000
+_TIMES_TIME_LIMIT_MS = 3_000
 _MOST_NAMED = 3
 _WHAT = "the time to go to"
 
@@ -92,7 +92,7 @@ async def _plan(
             plan[tp] = OffsetReset(old, new, adjustment=adjustment)
         except TidelogError as error:
             plan[tp] = OffsetReset(old, error=error)
-    return await _with_times(client, plan, ends, min(left_ms(), _TIMES_PATIENCE_MS))
+    return await _with_times(client, plan, ends, min(left_ms(), _TIMES_TIME_LIMIT_MS))
 
 
 async def _with_times(

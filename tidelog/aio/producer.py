@@ -134,12 +134,12 @@ class Producer(LoopBound):
 
         None: no limit. The records are sent without waiting for `linger_ms`. The errors of records are not raised.
         """
-        patience_s = arguments.timeout_s("timeout", timeout)
+        time_limit_s = arguments.timeout_s("timeout", timeout)
         self._enter_loop()
         self.client.background.raise_failure()
-        await self._flush(patience_s)
+        await self._flush(time_limit_s)
 
-    async def _flush(self, patience_s: float | None) -> None:
+    async def _flush(self, time_limit_s: float | None) -> None:
         if self._sender is None:
             return
         unsettled = self._sender.accumulator.begin_flush(self.clock.monotonic_ms())
@@ -147,14 +147,14 @@ class Producer(LoopBound):
         if not waiting:
             return
         try:
-            _, open_ones = await asyncio.wait(waiting, timeout=patience_s)
+            _, open_ones = await asyncio.wait(waiting, timeout=time_limit_s)
         finally:
             for each in waiting:
                 each.cancel()
         if open_ones:
             number = len(open_ones)
             what = f"{count_of(number, 'batch')} {plural(number, 'has', 'have')}"
-            raise TimeoutError(f"flush: {what} no outcome after {patience_s:g} s")
+            raise TimeoutError(f"flush: {what} no outcome after {time_limit_s:g} s")
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Return the numbers of the topic's partitions.
@@ -170,13 +170,13 @@ class Producer(LoopBound):
 
         None: until each record has an outcome, which takes at most `delivery_timeout_ms`.
         """
-        patience_s = arguments.timeout_s("timeout", timeout)
+        time_limit_s = arguments.timeout_s("timeout", timeout)
         if self.closed:
             return
         self._enter_loop()
         self.closed = True
         try:
-            await self._flush(patience_s)
+            await self._flush(time_limit_s)
         except TimeoutError:
             pass
         finally:

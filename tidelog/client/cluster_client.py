@@ -38,7 +38,7 @@ from tidelog.protocol.native.connection import Connection
 #: Timeout of opening a connection, handshake included.
 CONNECT_TIMEOUT_MS = 3_000
 #: First timeout of one broker's metadata answer; it doubles with each round in which no broker answers.
-METADATA_PATIENCE_MS = 500
+METADATA_TIME_LIMIT_MS = 500
 #: For how long a broker that failed is asked last.
 AVOID_MS = 2_000
 #: After how long without an answer the client checks whether the partition has another leader.
@@ -569,13 +569,13 @@ class ClusterClient:
     async def _refresh(self) -> None:
         self._forget_idle_topics()
         topics = tuple(sorted(self._tracked))
-        patience_ms = min(METADATA_PATIENCE_MS << min(self._failed_rounds, 6), self.settings.request_timeout_ms)
+        time_limit_ms = min(METADATA_TIME_LIMIT_MS << min(self._failed_rounds, 6), self.settings.request_timeout_ms)
         failures: list[str] = []
         for peer_of in self._candidates():
             peer: Peer | None = None
             try:
-                peer = await peer_of(patience_ms)
-                answer = await peer.send(MetadataRequest(topics), timeout_ms=patience_ms)
+                peer = await peer_of(time_limit_ms)
+                answer = await peer.send(MetadataRequest(topics), timeout_ms=time_limit_ms)
             except TidelogError as error:
                 if str(error) not in failures:
                     failures.append(str(error))

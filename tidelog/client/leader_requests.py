@@ -188,13 +188,13 @@ class PerLeaderRequest(Generic[Q, A]):
             return any(view.has_newer_leader(*tp, leader.epoch) for tp, _, leader in asked)
 
         def call(peer: Peer) -> asyncio.Future[Response]:
-            return client.call_leader(peer, self._make(asked), patience_ms(), moved)
+            return client.call_leader(peer, self._make(asked), time_limit_ms(), moved)
 
-        def patience_ms() -> int:
+        def time_limit_ms() -> int:
             return min(max(1, deadline_ms - client.clock.monotonic_ms()), client.settings.request_timeout_ms)
 
         async def connect_and_call() -> Response:
-            return await call(await client.peer(broker_id, patience_ms()))
+            return await call(await client.peer(broker_id, time_limit_ms()))
 
         peer = client.live_peer(broker_id)
         return asyncio.ensure_future(connect_and_call()) if peer is None else call(peer)

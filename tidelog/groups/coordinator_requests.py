@@ -38,11 +38,11 @@ _RETRIABLE = (
 
 
 async def ask_coordinator(
-    client: ClusterClient, group_id: str, request: Request, deadline_ms: int, *, patience_ms: int | None = None
+    client: ClusterClient, group_id: str, request: Request, deadline_ms: int, *, time_limit_ms: int | None = None
 ) -> Response:
     """Return the coordinator's answer. Repeat the request while the answer, or an entry of it, has a retriable error.
 
-    The request may be sent several times, so it must be idempotent. `patience_ms` limits the wait for one broker
+    The request may be sent several times, so it must be idempotent. `time_limit_ms` limits the wait for one broker
     (default `request_timeout_ms`). The caller handles errors of the group itself. Raises TimeoutError with the last
     error at the deadline, and NoBrokersError if no broker was ever reached.
     """
@@ -51,7 +51,7 @@ async def ask_coordinator(
     while True:
         broker_id = await find_coordinator(client, group_id, deadline_ms)
         try:
-            answer = await _ask(client, group_id, broker_id, request, deadline_ms, patience_ms)
+            answer = await _ask(client, group_id, broker_id, request, deadline_ms, time_limit_ms)
             raise_first(_retriable_errors(answer))
             return answer
         except TidelogError as error:
@@ -109,7 +109,7 @@ async def _find(client: ClusterClient, group_id: str, deadline_ms: int) -> int:
 
 
 async def _ask(
-    client: ClusterClient, group_id: str, broker_id: int, request: Request, deadline_ms: int, patience_ms: int | None
+    client: ClusterClient, group_id: str, broker_id: int, request: Request, deadline_ms: int, time_limit_ms: int | None
 ) -> Response:
     def moved(view: ClusterView) -> bool:
         partitions = view.partition_count(OFFSETS_TOPIC)
@@ -121,7 +121,7 @@ async def _ask(
     settings, clock = client.settings, client.clock
     peer = await client.peer(broker_id, max(1, min(deadline_ms - clock.monotonic_ms(), settings.request_timeout_ms)))
     left_ms = max(1, deadline_ms - clock.monotonic_ms())
-    timeout_ms = min(left_ms, settings.request_timeout_ms if patience_ms is None else patience_ms)
+    timeout_ms = min(left_ms, settings.request_timeout_ms if time_limit_ms is None else time_limit_ms)
     return await client.call_leader(peer, request, timeout_ms, moved)
 
 

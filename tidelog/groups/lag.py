@@ -89,16 +89,16 @@ def lag_of(committed_offset: int | None, ends: Ends, oldest: RecordTime | None, 
 
 
 async def partition_lags(
-    client: ClusterClient, committed: Mapping[TopicPartition, int | None], patience_ms: int
+    client: ClusterClient, committed: Mapping[TopicPartition, int | None], time_limit_ms: int
 ) -> dict[TopicPartition, PartitionLag]:
     """Ask the leaders for the lag of each partition, given its committed offset (None: no commit).
 
-    A partition without a leader or a topic has its error. `patience_ms` limits the wait for a leader twice: once for
+    A partition without a leader or a topic has its error. `time_limit_ms` limits the wait for a leader twice: once for
     the offsets, and once for the timestamps.
     """
-    ends, errors = await find_ends(client, committed, patience_ms)
+    ends, errors = await find_ends(client, committed, time_limit_ms)
     unread_offsets = {tp: unread for tp in ends if (unread := first_unread(committed[tp], ends[tp])) is not None}
-    times = await record_times(client, unread_offsets, patience_ms)
+    times = await record_times(client, unread_offsets, time_limit_ms)
     errors |= times.unanswered
     now_ms = client.clock.now_ms()
     lags = {tp: PartitionLag(offset, error=errors.get(tp)) for tp, offset in committed.items()}

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 #: How long a look-up may take if an earlier answer is known. After that the earlier answer is used, because the
 #: handshake reports which broker answers at the address.
-PATIENCE_S = 0.1
+TIME_LIMIT_S = 0.1
 
 #: Returns the addresses of one host, the system's preferred one first; OSError if there is none.
 LookUp = Callable[[str], Awaitable[tuple[str, ...]]]
@@ -33,7 +33,7 @@ class Resolver:
     async def resolve(self, host: str) -> tuple[str, ...]:
         """Look the host up again and return its addresses.
 
-        If an earlier look-up succeeded and this one fails or takes longer than PATIENCE_S, the earlier result is
+        If an earlier look-up succeeded and this one fails or takes longer than TIME_LIMIT_S, the earlier result is
         returned. Raises OSError if the look-up fails and none has succeeded before.
         """
         task = self._under_way.get(host)
@@ -44,7 +44,7 @@ class Resolver:
         if known is None:
             return await asyncio.shield(task)
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIME_LIMIT_S):
                 return await asyncio.shield(task)
         except OSError:  # a timeout is an OSError, too
             return known

@@ -1,7 +1,7 @@
 """The driver's look-ups in the cluster: which partitions exist, their offsets, and offsets by time.
 
 An exception in a driver-side call of a stream ends the query. Therefore all retries, for brokers that died and leaders
-that moved, are here, and last at least `PATIENCE_MS`.
+that moved, are here, and last at least `TIME_LIMIT_MS`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tidelog.spark.values import Assign, AtOffsets, AtTime, AtTimes, Bound, Posi
 _T = TypeVar("_T")
 
 #: The driver waits through a restart of the whole cluster, but not longer.
-PATIENCE_MS = 120_000
+TIME_LIMIT_MS = 120_000
 #: The client itself waits for topics that brokers are about to learn of; this time allows one more attempt.
-UNKNOWN_TOPIC_PATIENCE_MS = 1_000
+UNKNOWN_TOPIC_TIME_LIMIT_MS = 1_000
 _MAX_PAUSE_MS = 2_000
 #: Added partitions and topics are noticed within this time.
 _METADATA_AGE_MS = 5_000
@@ -34,8 +34,8 @@ _METADATA_AGE_MS = 5_000
 class Lookups:
     """Look-ups for the options of one read. The first look-up connects.
 
-    Each look-up is repeated after retriable errors, for PATIENCE_MS and at least `retries` times; then it raises
-    TimeoutError. A missing topic or partition is an error after UNKNOWN_TOPIC_PATIENCE_MS.
+    Each look-up is repeated after retriable errors, for TIME_LIMIT_MS and at least `retries` times; then it raises
+    TimeoutError. A missing topic or partition is an error after UNKNOWN_TOPIC_TIME_LIMIT_MS.
     """
 
     def __init__(
@@ -157,12 +157,12 @@ class Lookups:
                 attempts += 1
                 waited_ms = self._clock.monotonic_ms() - began_ms
                 unknown = isinstance(error, UnknownTopicOrPartitionError)
-                patience_ms = UNKNOWN_TOPIC_PATIENCE_MS if unknown else PATIENCE_MS
+                time_limit_ms = UNKNOWN_TOPIC_TIME_LIMIT_MS if unknown else TIME_LIMIT_MS
                 if not (error.retriable or isinstance(error, TimeoutError)):
                     raise
-                if unknown and waited_ms >= patience_ms:
+                if unknown and waited_ms >= time_limit_ms:
                     raise
-                if waited_ms >= patience_ms and attempts > self._options.retries:
+                if waited_ms >= time_limit_ms and attempts > self._options.retries:
                     raise TimeoutError(f"{name}: no answer within {waited_ms} ms: {error}") from error
             self._pause(pause_ms / 1000)
             pause_ms = min(max(2 * pause_ms, 1), _MAX_PAUSE_MS)

@@ -26,7 +26,7 @@ from verify.chaos.clients.support.lines import Line
 LEAST_RATE = 200
 _PAUSE_S = 0.01
 #: The timeout of requests, which is long enough for a paused broker that answers after its pause.
-_PATIENCE_MS = 20_000
+_TIME_LIMIT_MS = 20_000
 _S = 1_000_000_000
 
 
@@ -58,7 +58,7 @@ class Registers:
         self._addresses = dict(addresses)
         self._groups = list(groups)
         self._diaries: list[_Diary] = []
-        self._around = ClientContext(bootstrap_servers, (), self._open, timeout_ms=_PATIENCE_MS)
+        self._around = ClientContext(bootstrap_servers, (), self._open, timeout_ms=_TIME_LIMIT_MS)
         self._committers = [
             Committer(self._around, group, group, tps, by_request=number % 2 == 0, pause_s=_PAUSE_S)
             for number, group in enumerate(groups)
@@ -82,7 +82,7 @@ class Registers:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._loop.call_soon_threadsafe(self._around.stopping.set)
-        self._thread.join(_PATIENCE_MS / 1000 + 10)
+        self._thread.join(_TIME_LIMIT_MS / 1000 + 10)
         if error is None and self._failure is not None:
             raise self._failure
 

@@ -44,11 +44,11 @@ async def delete_records(
 
 
 def _question(client: ClusterClient, timeout_ms: int) -> PerLeaderRequest[int, DeletedRecords]:
-    patience_ms = max(1, int(min(timeout_ms, client.settings.request_timeout_ms) * _ANSWER_MARGIN))
+    time_limit_ms = max(1, int(min(timeout_ms, client.settings.request_timeout_ms) * _ANSWER_MARGIN))
 
     def make(asked: Asked[int]) -> DeleteRecordsRequest:
         parts = tuple(DeleteRecordsPartition(*tp, offset) for tp, offset, _ in asked)
-        return DeleteRecordsRequest(parts, patience_ms)
+        return DeleteRecordsRequest(parts, time_limit_ms)
 
     return PerLeaderRequest("delete records", make, _read)
 

@@ -18,7 +18,7 @@ from tidelog.records import RecordTime
 #: Number of records per partition whose timestamps are fetched: the first, the last, and some at equal distances.
 _SAMPLES = 8
 #: Timeout for a leader that is missing or does not answer; its partitions then have an error.
-_PATIENCE_MS = 3_000
+_TIME_LIMIT_MS = 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,14 @@ async def describe_times(client: ClusterClient, topic: str, deadline_ms: int) ->
     """
     view = await client.topic(topic, deadline_ms)
     tps = [TopicPartition(topic, number) for number in sorted(view.partitions)]
-    patience_ms = max(1, min(_PATIENCE_MS, deadline_ms - client.clock.monotonic_ms()))
+    time_limit_ms = max(1, min(_TIME_LIMIT_MS, deadline_ms - client.clock.monotonic_ms()))
     (ends, silent), newest, sizes = await asyncio.gather(
-        find_ends(client, tps, patience_ms),
-        list_offsets().try_ask(client, dict.fromkeys(tps, MAX_TIMESTAMP), patience_ms),
-        _sizes(client, tps, client.clock.monotonic_ms() + patience_ms),
+        find_ends(client, tps, time_limit_ms),
+        list_offsets().try_ask(client, dict.fromkeys(tps, MAX_TIMESTAMP), time_limit_ms),
+        _sizes(client, tps, client.clock.monotonic_ms() + time_limit_ms),
     )
     spans = {tp: range(each.start, each.end) for tp, each in ends.items()}
-    samples = await _samples(client, spans, patience_ms)
+    samples = await _samples(client, spans, time_limit_ms)
     errors = samples.unanswered | newest.unanswered | silent
     times: list[PartitionTimes] = []
     for tp in tps:
@@ -109,7 +109,7 @@ async def _sizes(client: ClusterClient, tps: Collection[TopicPartition], limit_m
 
 
 async def _samples(
-    client: ClusterClient, spans: Mapping[TopicPartition, range], patience_ms: int
+    client: ClusterClient, spans: Mapping[TopicPartition, range], time_limit_ms: int
 ) -> Outcomes[list[RecordTime]]:
     found: Outcomes[list[RecordTime]] = Outcomes({tp: [] for tp in spans})
     for number in range(_SAMPLES):
@@ -118,7 +118,7 @@ async def _samples(
             for tp, span in spans.items()
             if span and tp not in found.errors and tp not in found.refused
         }
-        outcome = await record_times(client, wanted, patience_ms)
+        outcome = await record_times(client, wanted, time_limit_ms)
         for tp, record in outcome.answers.items():
             if record is not None and record.offset in spans[tp]:
                 found.answers[tp].append(record)

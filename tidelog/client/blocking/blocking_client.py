@@ -77,14 +77,14 @@ class BlockingClient(Generic[C]):
 
         A wrong `timeout_ms` raises TypeError or ValueError, and the call does not begin. See `IoThread.run`.
         """
-        patience_ms = self._default_timeout_ms
+        time_limit_ms = self._default_timeout_ms
         try:
             if timeout_ms is not None:
-                patience_ms = arguments.timeout_ms("timeout_ms", timeout_ms)
+                time_limit_ms = arguments.timeout_ms("timeout_ms", timeout_ms)
         except (TypeError, ValueError):
             coroutine.close()
             raise
-        return self._io.run(coroutine, patience_ms / 1000, on_lost)
+        return self._io.run(coroutine, time_limit_ms / 1000, on_lost)
 
     def _now(self, function: Callable[[], T]) -> T:
         """Run a function that does not wait on the core's loop, and return its result, within the default timeout."""

@@ -33,7 +33,7 @@ from tidelog.timestamps import LARGEST_TIMESTAMP_MS, Timestamp, looks_like_secon
 #: The target of a look-up that finds the first record with a timestamp.
 ANY_TIME_MS = 0
 #: Timeout of the look-ups that only find out why there is no offset.
-_REASON_PATIENCE_MS = 2_000
+_REASON_TIME_LIMIT_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +156,8 @@ async def _reasons(
     A partition whose look-ups fail within 2 s has the reason RETRY, whatever the error.
     """
     uncommitted, (ends, silent) = await asyncio.gather(
-        list_offsets(replica_id=DEBUGGING_REPLICA_ID).try_ask(client, not_found, _REASON_PATIENCE_MS),
-        find_ends(client, not_found, _REASON_PATIENCE_MS, isolation_level),
+        list_offsets(replica_id=DEBUGGING_REPLICA_ID).try_ask(client, not_found, _REASON_TIME_LIMIT_MS),
+        find_ends(client, not_found, _REASON_TIME_LIMIT_MS, isolation_level),
     )
     silent |= uncommitted.unanswered
     outcomes: dict[TopicPartition, OffsetOutcome] = {}

@@ -19,7 +19,7 @@ from tidelog.quantities import count_of, format_duration, format_size, plural
 #: Records that a follower has not confirmed for so long only count as in flight, and are not a problem.
 IN_FLIGHT_MS = 1000
 #: Number of retention checks after which a deletable segment counts as overdue.
-_CHECKS_PATIENCE = 2
+_CHECKS_TIME_LIMIT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +320,7 @@ def _segments(broker_id: int, now_ms: int, replica: ReplicaReport, held: Retenti
             f"the oldest ({span}) is past retention.ms by {format_duration(overdue_ms)}, and holds records"
             f" above the high watermark {replica.high_watermark}, which must not go",
         )
-    elif expired and overdue_ms > _CHECKS_PATIENCE * held.check_interval_ms:
+    elif expired and overdue_ms > _CHECKS_TIME_LIMIT * held.check_interval_ms:
         yield finding(
             True,
             f"the oldest ({span}) is past retention.ms by {format_duration(overdue_ms)} and should be gone:"

@@ -13,7 +13,7 @@ from tidelog.protocol.operator_messages import ExamineReplicaRequest, ExamineRep
 from tidelog.quantities import format_duration
 
 #: Timeout for one broker; a broker that does not answer is a fact, too.
-PATIENCE_MS = 3_000
+TIME_LIMIT_MS = 3_000
 
 
 async def ask_facts(client: ClusterClient, tp: TopicPartition, deadline_ms: int) -> PartitionFacts:
@@ -47,13 +47,13 @@ async def _examine(
     client: ClusterClient, broker: int, tp: TopicPartition, deadline_ms: int
 ) -> ExamineReplicaResponse | str:
     """Return the broker's answer, or the reason why there is none, as a text."""
-    patience_ms = max(1, min(PATIENCE_MS, deadline_ms - client.clock.monotonic_ms()))
+    time_limit_ms = max(1, min(TIME_LIMIT_MS, deadline_ms - client.clock.monotonic_ms()))
     try:
-        async with asyncio.timeout(patience_ms / 1000):
-            peer = await client.peer(broker, patience_ms)
-            answer = await peer.send(ExamineReplicaRequest(*tp), timeout_ms=patience_ms)
+        async with asyncio.timeout(time_limit_ms / 1000):
+            peer = await client.peer(broker, time_limit_ms)
+            answer = await peer.send(ExamineReplicaRequest(*tp), timeout_ms=time_limit_ms)
     except TimeoutError:
-        return f"no answer in {format_duration(patience_ms)}"
+        return f"no answer in {format_duration(time_limit_ms)}"
     except TidelogError as error:
         return str(error) or type(error).__name__
     assert isinstance(answer, ExamineReplicaResponse)

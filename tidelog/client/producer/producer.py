@@ -184,10 +184,10 @@ class Producer:
         None: no limit. The records are sent without waiting for `linger_ms`. The errors of records are not raised. A
         closed producer has nothing to flush.
         """
-        patience_s = arguments.timeout_s("timeout", timeout)
+        time_limit_s = arguments.timeout_s("timeout", timeout)
         if self._closed:
             return
-        self._io.run(self._core.flush(patience_s), patience_s)
+        self._io.run(self._core.flush(time_limit_s), time_limit_s)
 
     def partitions_for(self, topic: str) -> set[int]:
         """Return the numbers of the topic's partitions.
@@ -202,14 +202,14 @@ class Producer:
         None: until each record has an outcome, which takes at most `delivery_timeout_ms`. A callback of a record must
         not call this method (RuntimeError).
         """
-        patience_s = arguments.timeout_s("timeout", timeout)
+        time_limit_s = arguments.timeout_s("timeout", timeout)
         if self._closed:
             return
         if self._io.is_current:
             raise RuntimeError("a callback cannot close its own producer, because close() waits for the callback")
         self._closed = True
         try:
-            self._io.run(self._core.close(patience_s), patience_s)
+            self._io.run(self._core.close(time_limit_s), time_limit_s)
         finally:
             # An interrupted `close` of the core fails the remaining records on its thread, so the thread ends first.
             try:

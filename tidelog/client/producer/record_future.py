@@ -226,7 +226,7 @@ class RecordFuture:
         return self._place()
 
     def _wait(self, timeout: float | None) -> None:
-        patience_s = None if timeout is None else arguments.timeout_s("timeout", timeout)
+        time_limit_s = None if timeout is None else arguments.timeout_s("timeout", timeout)
         if self._index < self._outcome.settled_count:
             return
         # A bare lock, because an Event costs three objects and as many more switches between threads.
@@ -235,7 +235,7 @@ class RecordFuture:
         release, arrived = pending.release, False
         self._outcome.when_settled(self._index, release)
         try:
-            arrived = pending.acquire(timeout=bearable_s(patience_s))
+            arrived = pending.acquire(timeout=bearable_s(time_limit_s))
         finally:
             if not arrived:
                 self._outcome.forget(release)

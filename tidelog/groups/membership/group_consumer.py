@@ -328,8 +328,8 @@ class GroupConsumer:
     ) -> None:
         if not self._settings.enable_auto_commit or not (self.assignment_is_current or not self.is_subscribed):
             return
-        patience_ms = min(self._settings.default_api_timeout_ms, self._settings.max_poll_interval_ms)
-        limit_ms = self._client.clock.monotonic_ms() + patience_ms if deadline_ms is None else deadline_ms
+        time_limit_ms = min(self._settings.default_api_timeout_ms, self._settings.max_poll_interval_ms)
+        limit_ms = self._client.clock.monotonic_ms() + time_limit_ms if deadline_ms is None else deadline_ms
         try:
             await self._offsets.commit(read, self._committer, limit_ms, self._commit_refused)
         except TidelogError as error:

@@ -87,11 +87,11 @@ class HeartbeatMember:
 
         Finding the coordinator has the usual timeout; the answer may take a whole rebalance.
         """
-        now_ms, patience_ms = self._client.clock.monotonic_ms(), self._settings.default_api_timeout_ms
-        await find_coordinator(self._client, self._group_id, now_ms + patience_ms)
+        now_ms, time_limit_ms = self._client.clock.monotonic_ms(), self._settings.default_api_timeout_ms
+        await find_coordinator(self._client, self._group_id, now_ms + time_limit_ms)
         round_ms = self.membership.settings.rebalance_timeout_ms + _ROUND_GRACE_MS
-        deadline_ms = now_ms + patience_ms + round_ms
-        return await ask_coordinator(self._client, self._group_id, request, deadline_ms, patience_ms=round_ms)
+        deadline_ms = now_ms + time_limit_ms + round_ms
+        return await ask_coordinator(self._client, self._group_id, request, deadline_ms, time_limit_ms=round_ms)
 
     async def _assign(self, joined: JoinGroupResponse) -> tuple[SyncGroupAssignment, ...]:
         found = candidates(joined.members)
@@ -149,16 +149,16 @@ class HeartbeatMember:
             return interval_ms
         return max(1, min(interval_ms, 1 - self._overdue_ms()))
 
-    def _patience_ms(self) -> int:
+    def _time_limit_ms(self) -> int:
         """Return how long (ms) to wait for an answer: the session timeout, but only until the poll becomes overdue."""
         return max(1, min(self._settings.session_timeout_ms, 1 - self._overdue_ms()))
 
     async def _heartbeat(self) -> None:
         membership = self.membership
         request = membership.heartbeat_request()
-        patience_ms = max(1, self._settings.session_timeout_ms // 3)
-        deadline_ms = self._client.clock.monotonic_ms() + self._patience_ms()
-        answer = await ask_coordinator(self._client, self._group_id, request, deadline_ms, patience_ms=patience_ms)
+        time_limit_ms = max(1, self._settings.session_timeout_ms // 3)
+        deadline_ms = self._client.clock.monotonic_ms() + self._time_limit_ms()
+        answer = await ask_coordinator(self._client, self._group_id, request, deadline_ms, time_limit_ms=time_limit_ms)
         assert isinstance(answer, HeartbeatResponse)
         membership.on_heartbeat(request, answer)
         if membership.rejoins or membership.lost:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidelog.errors import TidelogError, UnknownTopicOrPartitionError
 
 #: A call that has waited for so long raises the error of a missing topic before its own timeout.
-PATIENCE_WITH_MISSING_TOPICS_MS = 3_000
+MISSING_TOPICS_TIME_LIMIT_MS = 3_000
 
 
 class StandingError:
@@ -45,7 +45,7 @@ class StandingError:
         raised again only at the end of a later call.
         """
         is_missing = isinstance(self.error, UnknownTopicOrPartitionError)
-        return is_over or (self.is_new() and (not is_missing or waited_ms >= PATIENCE_WITH_MISSING_TOPICS_MS))
+        return is_over or (self.is_new() and (not is_missing or waited_ms >= MISSING_TOPICS_TIME_LIMIT_MS))
 
     def raise_it(self) -> None:
         """Raise the error, if there is one, and note that a call has raised it."""

@@ -30,7 +30,7 @@ _A = TypeVar("_A")
 _log = logging.getLogger(__name__)
 
 #: Timeout of one request. Partitions whose leader does not answer are asked again; the others go on.
-_PATIENCE_MS = 5_000
+_TIME_LIMIT_MS = 5_000
 #: The next step in the messages about an unusable offset when auto_offset_reset is "none".
 _NEXT_STEP = "seek elsewhere, or set auto_offset_reset to earliest, latest, a duration or a time"
 
@@ -166,7 +166,7 @@ class SubscriptionPositions:
         Partitions with a retriable error are in neither group, and are asked again. Each request has 5 s.
         """
         try:
-            outcomes = await ask(self._client, subjects, _PATIENCE_MS)
+            outcomes = await ask(self._client, subjects, _TIME_LIMIT_MS)
             answers, refused = outcomes.answers, outcomes.refused
         except TidelogError as error:
             answers, refused = {}, dict.fromkeys(subjects, error)
