@@ -1,45 +1,57 @@
-"""One cluster of three real brokers for all tests of foreign clients, whose xdist group is `clients`."""
+"""One cluster of three brokers for all tests of foreign clients, whose xdist group is `clients`."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from tests.clients.adapters.foreign_client import ForeignClient
-from tests.clients.adapters.registry import client_of
-from tests.processes.harness.cluster import RunningCluster, running_cluster
+from tests.clients.adapters.registry import Clients
+from tests.clients.cluster_under_test import IS_CONTROL, ClusterUnderTest, cluster_under_test
+from tests.processes.harness.cluster import RunningCluster
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterUnderTest]:
     """Three brokers. At the end no log file may have a traceback, because no request of a client may cause one."""
-    with running_cluster(tmp_path_factory.mktemp("clients")) as started:
+    with cluster_under_test(tmp_path_factory.mktemp("clients"), group_initial_rebalance_delay_ms=0) as started:
         yield started
-        assert {broker_id: started.said(broker_id, "Traceback") for broker_id in started.broker_ids} == {
-            1: 0,
-            2: 0,
-            3: 0,
-        }
+        if isinstance(started, RunningCluster):
+            assert {broker_id: started.said(broker_id, "Traceback") for broker_id in started.broker_ids} == {
+                1: 0,
+                2: 0,
+                3: 0,
+            }
 
 
 @pytest.fixture(scope="session")
-def servers(cluster: RunningCluster) -> str:
+def tidelog_cluster(cluster: ClusterUnderTest) -> RunningCluster:
+    """Return the cluster for tests that also use Tidelog's own clients. The control skips these tests."""
+    if IS_CONTROL:
+        pytest.skip("Apache Kafka does not serve Tidelog's own clients")
+    assert isinstance(cluster, RunningCluster)
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def servers(cluster: ClusterUnderTest) -> str:
     """Return the addresses for Kafka clients."""
-    return cluster.local.known_state().kafka_bootstrap_servers
+    return cluster.kafka_bootstrap_servers
 
 
 @pytest.fixture(scope="session")
-def client(servers: str) -> Callable[[str], ForeignClient]:
-    """Return a foreign client by its name."""
-    return lambda name: client_of(name, servers)
+def client(servers: str) -> Iterator[Clients]:
+    """Return foreign clients by their names."""
+    clients = Clients(servers)
+    yield clients
+    clients.close()
 
 
 @pytest.fixture
-def topic(cluster: RunningCluster) -> str:
+def topic(cluster: ClusterUnderTest) -> str:
     """Return a new topic of one partition with three replicas."""
     name = f"topic-{next(_numbers)}"
     cluster.create_topic(name)

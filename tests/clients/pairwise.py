@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import combinations, product
 
 import pytest
@@ -22,9 +22,12 @@ def pairwise(*axes: Sequence[str]) -> list[Combination]:
     return chosen
 
 
-def product_with_slow_rest(*axes: Sequence[str]) -> list[object]:
-    """Return the whole product as parameters; those beyond the pairwise selection are marked `slow`."""
-    selected = set(pairwise(*axes))
+def product_with_slow_rest(*axes: Sequence[str], slow: Collection[str] = ()) -> list[object]:
+    """Return the whole product as parameters; those beyond the pairwise selection are marked `slow`.
+
+    The selection has no value of `slow`.
+    """
+    selected = set(pairwise(*([value for value in axis if value not in slow] for axis in axes)))
     return [
         pytest.param(*each, marks=[] if each in selected else pytest.mark.slow, id="-".join(each))
         for each in product(*axes)

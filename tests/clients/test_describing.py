@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.clients.adapters.foreign_client import ForeignClient, Record
+from tests.clients.cluster_under_test import ClusterUnderTest
 from tests.processes.harness.cluster import RunningCluster
 from tidelog import TopicPartition
 
@@ -31,7 +32,7 @@ def python_admin(servers: str) -> Iterator[kafka.KafkaAdminClient]:
 
 
 def test_cluster_is_described_with_the_addresses_of_the_kafka_listener(
-    cluster: RunningCluster, admin: AdminClient, servers: str
+    cluster: ClusterUnderTest, admin: AdminClient, servers: str
 ) -> None:
     described = admin.describe_cluster().result(30)
     assert sorted(f"{node.host}:{node.port}" for node in described.nodes) == sorted(servers.split(","))
@@ -45,13 +46,13 @@ def test_kafka_python_describes_the_same_cluster(admin: AdminClient, python_admi
     assert {each["broker_id"] for each in theirs["brokers"]} == {node.id for node in described.nodes}
 
 
-def test_all_topics_are_listed(cluster: RunningCluster, admin: AdminClient, topic: str) -> None:
-    ours = {name for name in cluster.admin.list_topics() if not name.startswith("__")}
+def test_all_topics_are_listed(tidelog_cluster: RunningCluster, admin: AdminClient, topic: str) -> None:
+    ours = {name for name in tidelog_cluster.admin.list_topics() if not name.startswith("__")}
     theirs = {name for name in admin.list_topics(timeout=30).topics if not name.startswith("__")}
     assert topic in theirs and theirs == ours
 
 
-def test_topic_is_described_with_leader_and_replicas(cluster: RunningCluster, admin: AdminClient, topic: str) -> None:
+def test_topic_is_described_with_leader_and_replicas(cluster: ClusterUnderTest, admin: AdminClient, topic: str) -> None:
     described = admin.describe_topics(ck.TopicCollection([topic]))[topic].result(30)
     (partition,) = described.partitions
     assert partition.leader.id == cluster.leader(TopicPartition(topic, 0))

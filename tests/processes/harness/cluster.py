@@ -39,6 +39,10 @@ class RunningCluster:
         return self.local.known_state().bootstrap_servers
 
     @property
+    def kafka_bootstrap_servers(self) -> str:
+        return self.local.known_state().kafka_bootstrap_servers
+
+    @property
     def broker_ids(self) -> list[int]:
         return [broker.broker_id for broker in self.local.known_state().brokers]
 
@@ -55,6 +59,9 @@ class RunningCluster:
             self.wait_in_sync(tp, replicas)
         return tps
 
+    def delete_records(self, tp: TopicPartition, before: int) -> None:
+        self.admin.delete_records({tp: before})
+
     # --- looking -----------------------------------------------------------------------------------------------
 
     def znode(self, tp: TopicPartition) -> VersionedState:
@@ -69,6 +76,9 @@ class RunningCluster:
     def controller(self) -> int:
         with self.zookeeper() as client:
             return wait_for("a controller", lambda: _controller_of(client))
+
+    def coordinator(self, group: str) -> int:
+        return self.admin.describe_consumer_groups([group])[group].coordinator
 
     def broker_epoch(self, broker_id: int) -> int:
         """The czxid of its registration, 0 while there is none."""

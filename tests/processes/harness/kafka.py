@@ -38,20 +38,23 @@ _SETTINGS = {
 class KafkaBroker:
     """Its log directory is `data`; it may be started again after either kind of end."""
 
-    def __init__(self, broker_id: int, directory: Path, zookeeper: str) -> None:
+    def __init__(
+        self, broker_id: int, directory: Path, zookeeper: str, settings: Mapping[str, str | int] | None = None
+    ) -> None:
         self.data = directory / "data"
         self.port = choose_port()
         self._directory = directory
         self._process: Process | None = None
-        settings: Mapping[str, object] = {
+        written: Mapping[str, object] = {
             **_SETTINGS,
+            **(settings or {}),
             "broker.id": broker_id,
             "listeners": f"PLAINTEXT://{LOOPBACK}:{self.port}",
             "log.dirs": self.data,
             "zookeeper.connect": zookeeper,
         }
         directory.mkdir()
-        (directory / "broker.properties").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        (directory / "broker.properties").write_text("".join(f"{name}={value}\n" for name, value in written.items()))
 
     @property
     def bootstrap_servers(self) -> str:
@@ -79,12 +82,17 @@ class KafkaBroker:
 
 
 @contextmanager
-def kafka_brokers(directory: Path, count: int) -> Iterator[list[KafkaBroker]]:
-    """Brokers 1 to `count`, not started yet, their ZooKeeper is; nothing of them is left at the end."""
+def kafka_brokers(
+    directory: Path, count: int, settings: Mapping[str, str | int] | None = None
+) -> Iterator[list[KafkaBroker]]:
+    """Make brokers 1 to `count` and start their ZooKeeper. The brokers are started by the caller, and end here.
+
+    `settings` are further settings of all brokers.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     with EmbeddedZooKeeper(directory / "zookeeper") as zookeeper:
         ids = range(1, count + 1)
-        brokers = [KafkaBroker(number, directory / f"kafka-{number}", zookeeper.hosts) for number in ids]
+        brokers = [KafkaBroker(number, directory / f"kafka-{number}", zookeeper.hosts, settings) for number in ids]
         try:
             yield brokers
         finally:
