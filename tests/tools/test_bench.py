@@ -54,9 +54,9 @@ def test_a_row_shows_spread_aim_bound_and_ratio(env: BenchEnvironment) -> None:
     for rate in (30.0, 90.0, 50.0):
         results.add({RATE.key: rate, BOUND.key: 100.0})
     heading, rule, row, _ = markdown([RATE, BOUND], results).splitlines()
-    assert heading == "| figure | Tidelog | lowest–highest | aim | bound | of the bound |"
-    assert rule == "| - | -: | -: | -: | -: | -: |"
-    assert row == "| a made-up rate | 50 MB/s | 30–90 | ≥ 40 MB/s | 100 | 0.5 × |"
+    assert heading == "| figure | Tidelog | lowest–highest | aim | reached | bound | of the bound |"
+    assert rule == "| - | -: | -: | -: | -: | -: | -: |"
+    assert row == "| a made-up rate | 50 MB/s | 30–90 | ≥ 40 MB/s | yes | 100 | 0.5 × |"
 
 
 def test_row_names_the_other_client_if_clients_differ(env: BenchEnvironment) -> None:
@@ -100,15 +100,50 @@ def test_numbers_have_three_significant_digits(value: float, shown: str) -> None
 )
 def test_an_aim_that_is_a_number_can_be_missed(aim: str, reached: tuple[float, ...], missed: tuple[float, ...]) -> None:
     figure = Figure("made-up.rate", "a made-up rate", "s", aim)
-    assert not any(figure.misses(value) for value in reached)
-    assert all(figure.misses(value) for value in missed)
+    assert all(figure.reached(value) for value in reached)
+    assert [figure.reached(value) for value in missed] == [False] * len(missed)
 
 
 @pytest.mark.parametrize(
     ("aim", "value"), [("", 7.0), ("≥ 0.8 × bound,", 0.1), ("≤ 100, ≤ 1.3 × that", 700.0), ("≤ 1", None)]
 )
 def test_figure_without_numeric_aim_or_value_misses_no_aim(aim: str, value: float | None) -> None:
-    assert not Figure("made-up.rate", "a made-up rate", "s", aim).misses(value)
+    assert Figure("made-up.rate", "a made-up rate", "s", aim).reached(value) is None
+
+
+@pytest.mark.parametrize(
+    ("aim", "value", "kafka", "bound", "reached"),
+    [
+        ("≥ 1.5 × Kafka", 30.0, 20.0, None, True),
+        ("≥ 1.5 × Kafka", 29.0, 20.0, 40.0, False),
+        ("≥ 1.5 × Kafka", 23.0, 20.0, 25.0, True),  # 0.9 of the client's ceiling
+        ("≥ 1.5 × Kafka", 22.0, 20.0, 25.0, False),
+        ("≤ 0.8 × Kafka", 0.8, 1.0, 0.1, True),
+        ("≤ 0.8 × Kafka", 0.9, 1.0, 0.1, False),
+        ("≤ 0.8 × Kafka", 0.9, 1.0, 0.85, True),
+        ("≤ 0.8 × Kafka", 1.0, 1.0, 0.85, False),
+        ("≥ 1 × Kafka", 5.0, None, 25.0, None),
+        ("≥ 1 × Kafka", None, 5.0, 25.0, None),
+        ("≥ 40", 30.0, 20.0, 10.0, False),
+    ],
+)
+def test_aim_relative_to_kafka_yields_to_a_lower_ceiling(
+    aim: str, value: float | None, kafka: float | None, bound: float | None, reached: bool | None
+) -> None:
+    assert Figure("made-up.rate", "a made-up rate", "MB/s", aim).reached(value, kafka, bound) is reached
+
+
+def test_row_shows_whether_a_relative_aim_is_reached(env: BenchEnvironment) -> None:
+    figure = Figure(RATE.key, "rate", "MB/s", "≥ 1.5 × Kafka", kafka="rate:mb_per_s", same_client=True)
+    results = Results()
+    results.add({RATE.key: 50.0})
+    [row] = markdown([figure], results).splitlines()[2:]
+    assert row == "| rate | 50 MB/s | ≥ 1.5 × Kafka |"
+    for rate in (40.0, 20.0, 45.0):
+        results.add_kafka({"rate:mb_per_s": rate})
+    [row] = markdown([figure], results).splitlines()[2:]
+    assert row == "| rate | 50 MB/s | ≥ 1.5 × Kafka | no | 40 (20–45) | 1.25 × |"
+    assert as_json([figure], results)[0]["reached"] is False
 
 
 @pytest.mark.parametrize(("arguments", "status_"), [((), 0), (("--aims",), 1)])

@@ -15,7 +15,7 @@ from types import FrameType
 from tools.bench import machine, table
 from tools.bench.catalog import BENCHMARKS, TABLES, select
 from tools.bench.environment import MIN_IN_SYNC, REPLICAS, BenchEnvironment
-from tools.bench.kafka.cluster import Kafka
+from tools.bench.kafka.reference import KafkaReference
 from tools.bench.kafka_dump_check import KafkaDumpCheck
 from tools.bench.results import Results
 from tools.bench.runner import run
@@ -37,7 +37,7 @@ def main() -> int:
         print(f"  {benchmark.name}: {benchmark.settings}", flush=True)
     directory = Path(tempfile.mkdtemp(prefix="tidelog-bench-", dir=options.directory))
     env = BenchEnvironment(directory, options.seconds, _say, profile=options.profile)
-    kafka = Kafka(options.kafka, env) if options.kafka else None
+    kafka = KafkaReference(options.kafka, rows, env) if options.kafka else None
     started = time.monotonic()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -63,9 +63,9 @@ def main() -> int:
         options.json.write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     for failure in results.failures:
         _say(f"bench: not measured: {failure}")
-    missed = [row for row in rows if row.misses(results.median(row.key))] if options.aims else []
+    missed = [row for row in rows if results.reached(row) is False] if options.aims else []
     for row in missed:
-        _say(f"bench: not reached: {row.key} {row.aim} {row.unit}")
+        _say(f"bench: not reached: {row.key} {table.aim_of(row)}")
     return 1 if missed else status(results, env.dump_check, dump_check_required=options.judge)
 
 
@@ -97,7 +97,7 @@ def _options() -> argparse.Namespace:
         "--kafka",
         type=Path,
         metavar="DIR",
-        help="also measure a real Kafka, by the scripts in this directory",
+        help="also measure a real Kafka, by the jars or the scripts in this directory",
     )
     options = parser.parse_args()
     if options.list:

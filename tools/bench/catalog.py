@@ -17,6 +17,7 @@ from tools.bench.clusters import (
 )
 from tools.bench.environment import Benchmark
 from tools.bench.groups import commits, look_ups, offsets_load, rebalance
+from tools.bench.kafka_clients.comparisons import COMPARISONS
 from tools.bench.records import commands, consume, end_to_end, latency, memory, produce
 from tools.bench.results import Figure
 from tools.bench.spark import spark_read
@@ -46,10 +47,14 @@ BENCHMARKS: list[Benchmark] = [
     cluster_idle.BENCHMARK,
     cluster_failover.BENCHMARK,
     cluster_slow.BENCHMARK,
+    *(comparison.benchmark() for comparison in COMPARISONS),
 ]
 
 #: Names that stand for a whole table, with the keys of its rows.
-TABLES: Mapping[str, Sequence[str]] = {"cluster": cluster_table.KEYS}
+TABLES: Mapping[str, Sequence[str]] = {
+    "cluster": cluster_table.KEYS,
+    "kafka": [figure.key for comparison in COMPARISONS for figure in comparison.figures()],
+}
 
 
 def select(names: Sequence[str]) -> tuple[list[Benchmark], list[Figure]]:

@@ -7,7 +7,10 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-_AIM = re.compile(r"([≤≥]) ([\d,.]+)")
+#: A number, or a multiple of Kafka's median in the same run.
+_AIM = re.compile(r"([≤≥]) ([\d,.]+)( × Kafka)?")
+#: The part of the bound that counts as the aim if the bound does not reach an aim relative to Kafka.
+_OF_BOUND = 0.9
 
 
 class NotMeasured(Exception):
@@ -21,7 +24,8 @@ class Figure:
     key     unique, BENCHMARK.NAME
     what    what the figure measures, as the table shows it
     unit    the unit of all its values, of the aim and of the bound
-    aim     "≤ 5" or "≥ 100,000", which the project has set for itself; "": none. Other texts are only shown
+    aim     "≤ 5" or "≥ 100,000", which the project has set for itself, or "≥ 1.5 × Kafka"; "": none. Other texts are
+            only shown
     bound   the key of the figure that the machine allows at best, measured in the same run; "": none
     kafka   NAME:FIELD in the output of the scripts that measure Kafka; "": not measured
     same_client   False if Kafka is measured through another client than ours, which the row then says
@@ -35,13 +39,26 @@ class Figure:
     kafka: str = ""
     same_client: bool = False
 
-    def misses(self, value: float | None) -> bool:
-        """Return whether `value` does not reach the aim. False if the aim is not a number, or `value` is None."""
+    @property
+    def is_relative(self) -> bool:
+        """Return whether the aim is a multiple of Kafka's value."""
+        return self.aim.endswith("× Kafka")
+
+    def reached(self, value: float | None, kafka: float | None = None, bound: float | None = None) -> bool | None:
+        """Return whether `value` reaches the aim; None if the aim is no number, or `value` or Kafka's is None.
+
+        If not even the bound reaches an aim relative to Kafka, `_OF_BOUND` of the bound counts.
+        """
         aim = _AIM.fullmatch(self.aim)
-        if aim is None or value is None:
-            return False
+        if aim is None or value is None or (self.is_relative and kafka is None):
+            return None
+        least = aim[1] == "≥"
         number = float(aim[2].replace(",", ""))
-        return value > number if aim[1] == "≤" else value < number
+        if self.is_relative and kafka is not None:
+            number *= kafka
+            if bound is not None and least != (bound >= number):
+                number = bound * _OF_BOUND if least else bound / _OF_BOUND
+        return value >= number if least else value <= number
 
 
 @dataclass(slots=True)
@@ -65,6 +82,10 @@ class Results:
 
     def kafka_median(self, name: str) -> float | None:
         return _median(self.kafka.get(name))
+
+    def reached(self, figure: Figure) -> bool | None:
+        """Return whether the medians reach the figure's aim; None if that is not known."""
+        return figure.reached(self.median(figure.key), self.kafka_median(figure.kafka), self.median(figure.bound))
 
 
 def _median(values: list[float] | None) -> float | None:

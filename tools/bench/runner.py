@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from tools.bench.environment import BenchEnvironment, Benchmark
-from tools.bench.kafka.cluster import Kafka
+from tools.bench.kafka.reference import KafkaReference
 from tools.bench.results import Figure, NotMeasured, Results
 from tools.bench.table import number
 
@@ -16,7 +16,7 @@ def run(
     rows: Sequence[Figure],
     env: BenchEnvironment,
     runs: int,
-    kafka: Kafka | None,
+    kafka: KafkaReference | None,
     say: Callable[[str], None],
 ) -> Results:
     """Run all benchmarks `runs` times, one after the other in each run, and return their values and failures.

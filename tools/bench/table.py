@@ -17,7 +17,8 @@ def markdown(figures: Sequence[Figure], results: Results) -> str:
 
     Empty columns are left out.
     """
-    heading = ["figure", "Tidelog", "lowest–highest", "aim", "bound", "of the bound", KAFKA, f"of {KAFKA}"]
+    heading = ["figure", "Tidelog", "lowest–highest", "aim", "reached"]
+    heading += ["bound", "of the bound", KAFKA, f"of {KAFKA}"]
     rows = [_row(figure, results) for figure in figures]
     used = [column for column in range(len(heading)) if any(row[column] for row in rows) or column < 2]
     lines = [
@@ -33,17 +34,27 @@ def _row(figure: Figure, results: Results) -> list[str]:
     values = results.values.get(figure.key, [])
     bound = results.median(figure.bound)
     kafka = results.kafka_median(figure.kafka)
-    spread = f"{number(min(values))}–{number(max(values))}" if len(values) > 1 else ""
+    reached = results.reached(figure)
     return [
         figure.what if kafka is None or figure.same_client else f"{figure.what} ({_OTHER_CLIENT})",
         _NONE if median is None else f"{number(median)} {figure.unit}",
-        spread,
-        figure.aim and f"{figure.aim} {figure.unit}",
+        _spread(values),
+        figure.aim and aim_of(figure),
+        "" if reached is None else "yes" if reached else "no",
         "" if bound is None else number(bound),
         _ratio(median, bound),
-        "" if kafka is None else number(kafka),
+        "" if kafka is None else " ".join(filter(None, (number(kafka), _spread(results.kafka[figure.kafka], "({})")))),
         _ratio(median, kafka),
     ]
+
+
+def aim_of(figure: Figure) -> str:
+    """Return the aim with its unit."""
+    return figure.aim if figure.is_relative else f"{figure.aim} {figure.unit}"
+
+
+def _spread(values: Sequence[float], form: str = "{}") -> str:
+    return form.format(f"{number(min(values))}–{number(max(values))}") if len(values) > 1 else ""
 
 
 def _ratio(value: float | None, reference: float | None) -> str:
@@ -70,6 +81,7 @@ def as_json(figures: Sequence[Figure], results: Results) -> list[dict[str, Any]]
             "median": results.median(figure.key),
             "values": results.values.get(figure.key, []),
             "aim": figure.aim or None,
+            "reached": results.reached(figure),
             "bound": results.median(figure.bound),
             "kafka_median": results.kafka_median(figure.kafka),
             "kafka_values": results.kafka.get(figure.kafka, []),

@@ -26,7 +26,7 @@ def kafka_command(main_class: str, environment: Mapping[str, str] = os.environ) 
     Missing jars are fetched by Maven first, once for all runs. Raises NotRun if Java is missing or that fails.
     """
     java = _find_java(environment)
-    jars = _jars(environment)
+    jars = kafka_jars(environment)
     return [
         *(java, "-Xmx512m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"),
         *("-cp", f"{jars}/*", main_class),
@@ -42,7 +42,8 @@ def _find_java(environment: Mapping[str, str]) -> str:
     raise NotRun("Kafka's tool needs Java: apt-get install openjdk-17-jre-headless")
 
 
-def _jars(environment: Mapping[str, str]) -> Path:
+def kafka_jars(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the directory of the jars, which Maven fetches first if it is missing. Raises NotRun if that fails."""
     cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidelog" / "kafka"
     jars = cache / KAFKA_VERSION
     if not jars.is_dir():

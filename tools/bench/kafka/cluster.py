@@ -67,7 +67,7 @@ class Kafka:
         wanted = {figure.kafka for figure in figures if figure.kafka}
         if not wanted:
             return
-        self._fetch_jars()
+        self.jars()
         shutil.rmtree(self._directory, ignore_errors=True)
         try:
             for values in self._parts(wanted):
@@ -118,11 +118,13 @@ class Kafka:
                 _first_acknowledgement(addresses)  # wait until the broker is back
         return values
 
-    def _fetch_jars(self) -> None:
-        """Start and stop the cluster once if its jars are missing, because the measured start would fetch them."""
-        if not (self._directory.parent / "kafka-lib").is_dir():
+    def jars(self) -> Path:
+        """Return the directory of the jars. If it is missing, start and stop the cluster once, which fetches them."""
+        jars = self._directory.parent / "kafka-lib"
+        if not jars.is_dir():
             self._cluster("start")
             self._cluster("stop")
+        return jars
 
     def _brokers(self) -> dict[str, dict[str, Any]]:
         processes = [json.loads(line) for line in self._cluster("status").splitlines()]
