@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from node.metadata.internal_topics import is_internal
 from node.runtime.condition import Condition
 from tidelog.errors import (
+    BrokerError,
     BrokerNotAvailableError,
     InvalidRequestError,
+    InvalidTopicError,
     LeaderNotAvailableError,
     ListenerNotFoundError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.model import NO_LEADER
+from tidelog.model import NO_LEADER, validate_topic
 from tidelog.protocol.control_messages import BrokerInfo, PartitionStateMessage, TopicInfo, UpdateMetadataRequest
 from tidelog.protocol.listeners import CLIENTS
 from tidelog.protocol.messages import BrokerAddress, MetadataResponse, PartitionMetadata, TopicMetadata
@@ -188,9 +190,9 @@ class MetadataCache:
         """Return the response to a client that has sent its request to this listener; None stands for all topics.
 
         The response has the brokers' addresses of that listener, and omits brokers that do not have it. An unknown
-        topic has UNKNOWN_TOPIC_OR_PARTITION, or LEADER_NOT_AVAILABLE until this broker is `informed`. Raise
-        BrokerNotAvailableError for all topics if this broker may not know all, because the client would take the
-        others for deleted.
+        topic has UNKNOWN_TOPIC_OR_PARTITION, or LEADER_NOT_AVAILABLE until this broker is `informed`. A name that no
+        topic may have has INVALID_TOPIC_EXCEPTION. Raise BrokerNotAvailableError for all topics if this broker may not
+        know all, because the client would take the others for deleted.
         """
         if topics is None and not self.informed:
             raise BrokerNotAvailableError(
@@ -212,14 +214,20 @@ class MetadataCache:
     def _describe_topic(self, name: str, reachable: Container[int]) -> TopicMetadata:
         topic = self._topics.get(name)
         if topic is None:
-            error = UnknownTopicOrPartitionError if self.informed else LeaderNotAvailableError
-            return TopicMetadata(name, error.code)
+            return TopicMetadata(name, self._error_of_missing(name).code)
         described = {number: self._describe_partition(state, reachable) for number, state in topic.partitions.items()}
         for number in range(topic.partition_count):
             if number not in described:
                 described[number] = PartitionMetadata(number, LeaderNotAvailableError.code, NO_LEADER, -1, (), ())
         partitions = tuple(described[number] for number in sorted(described))
         return TopicMetadata(name, 0, topic.topic_id, is_internal(name), partitions)
+
+    def _error_of_missing(self, name: str) -> BrokerError:
+        try:
+            validate_topic(name)
+        except InvalidTopicError as error:
+            return error
+        return UnknownTopicOrPartitionError() if self.informed else LeaderNotAvailableError()
 
     def _describe_partition(self, state: PartitionStateMessage, reachable: Container[int]) -> PartitionMetadata:
         # If the leader's broker is not live, the client gets no leader, so that it waits for the election instead of

@@ -28,6 +28,8 @@ from node.handlers.zookeeper_offsets import ZooKeeperOffsetHandlers
 from node.kafka.calls import KafkaApi
 from node.kafka.listener import KafkaListener, ListenerLimits
 from node.kafka.translation.apis import kafka_apis
+from node.metadata.auto_topic_creation import CREATION_TIMEOUT_MS as AUTO_CREATION_TIMEOUT_MS
+from node.metadata.auto_topic_creation import AutoTopicCreation
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnections
 from node.net.http_server import HttpServer
@@ -56,6 +58,7 @@ from storage.log_manager import LogManager
 from tidelog.errors import StorageError
 from tidelog.model import Endpoint, TopicPartition
 from tidelog.protocol.listeners import CLIENTS
+from tidelog.protocol.messages import ApiKey
 
 log = logging.getLogger(__name__)
 
@@ -137,6 +140,7 @@ class Broker:
                 self._open_listener(handlers, listener)
         # The coordinator and the replicas stop before the listeners close, so that waiting requests get an answer.
         self._undo.callback(self._coordinator.stop)
+        self._undo.callback(self._auto_creation.close)
         self._undo.push_async_callback(self._replicas.close)
         self._undo.push_async_callback(self._fetchers.close)
         # Ticking stops after all parts that send requests to ZooKeeper. ZooKeeper may not answer them for a while, and
@@ -258,6 +262,14 @@ class Broker:
             may_be_deposed=lambda: self._may_be_deposed() or not zk_client.store.connected,
             rng=self._environment.rng,
         )
+        self._auto_creation = AutoTopicCreation(
+            settings,
+            self._metadata,
+            lambda request: controller_client.ask(
+                request, self._elector.topics.create_topics, AUTO_CREATION_TIMEOUT_MS
+            ),
+            self._clock,
+        )
         in_zookeeper = ZooKeeperOffsetHandlers(
             zk_client.zookeeper_offsets, self._metadata, self._clock, settings.offset_metadata_max_bytes
         )
@@ -266,6 +278,7 @@ class Broker:
             **group_handlers(self._coordinator, in_zookeeper),
             **operator_handlers(self._replicas, settings.log_retention_check_interval_ms, description, self._clients),
             **admin_handlers(self._replicas, settings, zk_client.topic_configs),
+            ApiKey.METADATA: lambda request, context: self._auto_creation.describe(request, context.listener),
         }
         return Handlers(self._replicas, self._metadata, zk_client, self._elector, more)
 

@@ -127,6 +127,9 @@ class BrokerSettings:
     producer_id_expiration_check_interval_ms: int = _setting(
         "how often the broker looks for producers whose state has expired", 600_000, least=1
     )
+    auto_create_topics_enable: bool = _setting(
+        "whether a client that asks for a topic that does not exist creates it, unless the client forbids it", False
+    )
     num_partitions: int = _setting("default number of partitions of a new topic", 1, least=1, most=100_000)
     default_replication_factor: int = _setting("default number of replicas of a new topic", 1, least=1, most=1000)
     offsets_topic_num_partitions: int = _setting(

@@ -13,7 +13,6 @@ import pytest
 from tests.clients.adapters import kcat
 from tests.clients.adapters.foreign_client import ForeignClient
 from tests.clients.adapters.registry import CLIENTS, NAMES
-from tests.processes.harness.cluster import RunningCluster
 
 pytestmark = pytest.mark.xdist_group("clients")  # all tests share one cluster
 
@@ -25,9 +24,8 @@ ADDRESS = "localhost:9092"
 
 
 @pytest.fixture(scope="module")
-def address(cluster: RunningCluster, servers: str) -> str:
-    """Return the address of the first broker, whose cluster has the page's topic."""
-    cluster.create_topic("orders")
+def address(servers: str) -> str:
+    """Return the address of the first broker."""
     return servers.split(",")[0]
 
 
@@ -39,8 +37,7 @@ needs_kcat = pytest.mark.skipif(kcat.PROGRAM is None, reason="this machine has n
 
 
 @needs_kcat
-def test_session_of_kcat_shows_what_the_page_shows(cluster: RunningCluster, servers: str) -> None:
-    cluster.create_topic("session")
+def test_session_of_kcat_shows_what_the_page_shows(servers: str) -> None:
     (session,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE)
     assert len(steps) == session.count("$ ") >= 8
@@ -51,8 +48,7 @@ def test_session_of_kcat_shows_what_the_page_shows(cluster: RunningCluster, serv
 
 
 @needs_kcat
-def test_commands_of_the_readme_write_and_read(cluster: RunningCluster, servers: str) -> None:
-    cluster.create_topic("lines", partitions=6)
+def test_commands_of_the_readme_write_and_read(servers: str) -> None:
     (commands,) = re.findall(r"```\n(echo hello \| kcat .*?)```", README, re.DOTALL)
     assert ADDRESS in commands
     typed = ["bash", "-e", "-c", commands.replace(ADDRESS, servers.split(",")[0])]

@@ -244,3 +244,19 @@ async def test_send_after_a_long_pause_raises_if_the_topic_was_deleted() -> None
         with pytest.raises(UnknownTopicOrPartitionError, match="topic 't' does not exist"):
             await producer.send("t", b"b")
         assert seconds() - begun < 5
+
+
+@pytest.mark.parametrize("allowed", [None, False, True])
+@on_virtual_time
+async def test_requests_allow_brokers_to_create_topics_only_if_asked(allowed: bool | None) -> None:
+    cluster = FakeCluster()
+    options = {} if allowed is None else {"allow_auto_create_topics": allowed}
+    async with a_consumer(cluster, **options) as consumer, a_producer(cluster, **options) as producer:
+        consumer.assign([TopicPartition("t", 0)])
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await producer.send("t", b"x")
+        with pytest.raises(UnknownTopicOrPartitionError):
+            for _ in range(10):
+                await consumer.poll(1000)
+        requests = [each for each in cluster.sent(MetadataRequest) if each.topics == ("t",)]
+        assert requests and {each.allow_auto_topic_creation for each in requests} == {bool(allowed)}

@@ -94,7 +94,7 @@ def test_envelope_is_the_array_of_header_and_body_and_records_are_frames() -> No
 
 def test_headers_have_a_fixed_shape() -> None:
     """Compare with the golden bytes of docs/PROTOCOL.md."""
-    [envelope] = encode(HEADER, MetadataRequest())
+    [envelope] = encode(HEADER, MetadataRequest(), 0)
     assert bytes(envelope).hex(" ") == "92 99 00 03 00 07 a3 63 6c 69 a0 cd 03 e8 ff 05 91 c0"
     response = ResponseHeader(7, 42, "no")
     [refusal] = encode(response)

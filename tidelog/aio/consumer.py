@@ -72,7 +72,13 @@ class Consumer(LoopBound):
     ) -> None:
         self.settings = make_settings(ConsumerSettings, bootstrap_servers, options)
         self.clock = environment.clock
-        self.client = ClusterClient(self.settings, clock=self.clock, opener=environment.opener, rng=environment.rng)
+        self.client = ClusterClient(
+            self.settings,
+            clock=self.clock,
+            opener=environment.opener,
+            rng=environment.rng,
+            allow_auto_create_topics=self.settings.allow_auto_create_topics,
+        )
         self.closed = False
         self._call_listener = environment.call_listener or call_here
         self._listener: HeldListener | None = None

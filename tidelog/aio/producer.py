@@ -47,7 +47,13 @@ class Producer(LoopBound):
         self.settings = make_settings(ProducerSettings, bootstrap_servers, options)
         self.clock = environment.clock
         self._rng = environment.rng
-        self.client = ClusterClient(self.settings, clock=self.clock, opener=environment.opener, rng=environment.rng)
+        self.client = ClusterClient(
+            self.settings,
+            clock=self.clock,
+            opener=environment.opener,
+            rng=environment.rng,
+            allow_auto_create_topics=self.settings.allow_auto_create_topics,
+        )
         self.closed = False
         self._sender: Sender | None = None
 

@@ -103,6 +103,9 @@ class ClusterClient:
     view           the known metadata, replaced as a whole; it has only the tracked topics
     coordinators   the broker id of each group's coordinator, as far as known
     background     the background tasks of the client, and their failures
+
+    With `allow_auto_create_topics` brokers whose setting `auto_create_topics_enable` is on create tracked topics that
+    do not exist.
     """
 
     def __init__(
@@ -112,8 +115,10 @@ class ClusterClient:
         clock: Clock | None = None,
         opener: Opener = open_connection,
         rng: random.Random | None = None,
+        allow_auto_create_topics: bool = False,
     ) -> None:
         self.settings = settings
+        self._allow_auto_create_topics = allow_auto_create_topics
         self.clock: Clock = clock or SystemClock()
         self.view = ClusterView()
         self.coordinators: dict[str, int] = {}
@@ -568,14 +573,14 @@ class ClusterClient:
 
     async def _refresh(self) -> None:
         self._forget_idle_topics()
-        topics = tuple(sorted(self._tracked))
+        request = MetadataRequest(tuple(sorted(self._tracked)), self._allow_auto_create_topics)
         time_limit_ms = min(METADATA_TIME_LIMIT_MS << min(self._failed_rounds, 6), self.settings.request_timeout_ms)
         failures: list[str] = []
         for peer_of in self._candidates():
             peer: Peer | None = None
             try:
                 peer = await peer_of(time_limit_ms)
-                answer = await peer.send(MetadataRequest(topics), timeout_ms=time_limit_ms)
+                answer = await peer.send(request, timeout_ms=time_limit_ms)
             except TidelogError as error:
                 if str(error) not in failures:
                     failures.append(str(error))

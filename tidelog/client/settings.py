@@ -49,6 +49,7 @@ class ProducerOptions(ClientOptions, total=False):
     delivery_timeout_ms: int
     retries: int
     partitioner: Partitioner
+    allow_auto_create_topics: bool
 
 
 class ConsumerOptions(ClientOptions, total=False):
@@ -74,6 +75,7 @@ class ConsumerOptions(ClientOptions, total=False):
     heartbeat_interval_ms: int
     max_poll_interval_ms: int
     partition_assignment_strategy: str | Sequence[str]
+    allow_auto_create_topics: bool
 
 
 class AdminOptions(ClientOptions, total=False):
@@ -124,6 +126,7 @@ class ProducerSettings(ClientSettings):
     delivery_timeout_ms: int = 120_000
     retries: int = INT32_MAX
     partitioner: Partitioner = partition_for_key
+    allow_auto_create_topics: bool = False
     idempotent: bool = field(init=False)
     codec: Codec = field(init=False)
 
@@ -158,6 +161,7 @@ class ProducerSettings(ClientSettings):
             )
         if not callable(self.partitioner):
             raise ConfigError(f"partitioner must be callable, not {self.partitioner!r}")
+        _check(self, "allow_auto_create_topics", arguments.flag)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +192,7 @@ class ConsumerSettings(ClientSettings):
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
     partition_assignment_strategy: Any = ("range", "roundrobin")
+    allow_auto_create_topics: bool = False
     reset_strategy: ResetStrategy = field(init=False)
 
     def __post_init__(self) -> None:
@@ -212,6 +217,7 @@ class ConsumerSettings(ClientSettings):
         _whole(self, "max_decompressed_batch_bytes", 1, MOST_DECOMPRESSED_BYTES)
         _whole(self, "default_api_timeout_ms", 1)
         _check(self, "check_crcs", arguments.flag)
+        _check(self, "allow_auto_create_topics", arguments.flag)
         self._check_group()
 
     def _check_group(self) -> None:

@@ -394,6 +394,7 @@ class LocalCluster:
         state = self.known_state()
         replicas = min(DEFAULT_BROKERS, len(state.brokers))
         settings: dict[str, str | int] = {
+            "auto_create_topics_enable": True,
             "default_replication_factor": replicas,
             "offsets_topic_replication_factor": replicas,
             **state.settings,

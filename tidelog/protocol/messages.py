@@ -388,12 +388,17 @@ class MetadataResponse(Response):
 
 @frozen
 class MetadataRequest(Request):
-    """Requests metadata; any broker answers. `topics` None asks for all topics, and () for none."""
+    """Requests metadata; any broker answers. `topics` None asks for all topics, and () for none.
+
+    allow_auto_topic_creation   named topics that do not exist are created if the broker's settings allow it
+    """
 
     topics: tuple[str, ...] | None = None
+    allow_auto_topic_creation: bool = field(default=False, metadata=since(1))
 
     api = ApiKey.METADATA
     response = MetadataResponse
+    versions = (0, 1)
 
 
 # --- OffsetForLeaderEpoch ----------------------------------------------------------------------------

@@ -50,7 +50,10 @@ class MetadataTranslation:
     # --- Metadata ------------------------------------------------------------------------------------
 
     def metadata(self, request: MetadataRequest, call: Call) -> Outcome:
-        """Describe topics, by name or by id, with the brokers' addresses of the client's listener."""
+        """Describe topics, by name or by id, with the brokers' addresses of the client's listener.
+
+        Requests below version 4 allow the creation of topics, because they cannot forbid it.
+        """
         asks_all = request.topics is None or (call.version < _NULL_MEANS_ALL and not request.topics)
         unknown: list[bytes] = []
         names: list[str] = []
@@ -61,7 +64,8 @@ class MetadataTranslation:
                 names.append(name)
             else:
                 unknown.append(topic.topic_id)
-        outcome = self._handle(native.MetadataRequest(None if asks_all else tuple(names)), call.context)
+        asked = native.MetadataRequest(None if asks_all else tuple(names), request.allow_auto_topic_creation)
+        outcome = self._handle(asked, call.context)
         return converted(outcome, lambda response: _described(response, unknown))
 
     @staticmethod

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from node.controller.controller_elector import ControllerElector
 from node.handlers.configs import Configs
 from node.kafka.calls import NativeHandler
 from node.kafka.translation.apis import kafka_apis
+from node.metadata.auto_topic_creation import AutoTopicCreation
 from node.metadata.metadata_cache import MetadataCache
 from node.net.server import RequestContext
 from tests.node.controller_cluster import Broker
@@ -16,6 +19,7 @@ from tidelog.clock import SystemClock
 from tidelog.protocol import messages as native
 from tidelog.protocol.control_messages import UpdateMetadataRequest
 from tidelog.protocol.kafka.schema import Request
+from tidelog.protocol.listeners import CLIENTS
 from tidelog.protocol.messages import ApiKey
 
 
@@ -37,17 +41,23 @@ class KafkaClient:
         return await ask_one_of(self._apis, request, version)
 
 
-def client_of(broker: Broker) -> KafkaClient:
+def client_of(broker: Broker, *, auto_create_at: ControllerElector | None = None) -> KafkaClient:
     """Return a client of a broker whose commands are carried out by its controller's part.
 
-    The broker's metadata cache applies what the controller has sent by the time of each request.
+    The broker's metadata cache applies what the controller has sent by the time of each request. With `auto_create_at`
+    missing topics are created there.
     """
     metadata = MetadataCache("c")
     applied = 0
     elector = broker.elector
+    settings = replace(broker.settings, auto_create_topics_enable=auto_create_at is not None)
+    controller = auto_create_at or elector
+    automatic = AutoTopicCreation(
+        settings, metadata, lambda asked: controller.topics.create_topics(asked), broker.clock
+    )
     configs = Configs(broker.settings, broker.zk_client.topic_configs, metadata, broker.clock)
     table: dict[ApiKey, Any] = {
-        ApiKey.METADATA: lambda request, _: metadata.describe(request.topics),
+        ApiKey.METADATA: lambda request, _: automatic.describe(request, CLIENTS),
         ApiKey.CREATE_TOPICS: lambda request, _: elector.topics.create_topics(request),
         ApiKey.DELETE_TOPICS: lambda request, _: elector.topics.delete_topics(request),
         ApiKey.CREATE_PARTITIONS: lambda request, _: elector.partitions.create_partitions(request),

@@ -58,6 +58,9 @@ class Consumer(BlockingClient[AsyncConsumer]):
                                 (5 min)
     partition_assignment_strategy   "range", "roundrobin", "sticky", "cooperative-sticky", or several, the preferred one
                                 first ("range", "roundrobin"); cooperative rebalances need it as the only one
+    allow_auto_create_topics    whether brokers may create a topic that does not exist when the consumer asks for it
+                                (False); they do so if their setting `auto_create_topics_enable` is on, as for
+                                `tidelog up`
     request_timeout_ms, retry_backoff_ms, retry_backoff_max_ms, metadata_max_age_ms, bootstrap_timeout_ms, client_id
 
     Each call raises NoBrokersError if no broker was ever reached, TimeoutError at its deadline, and errors of a broker

@@ -51,6 +51,9 @@ class Producer:
     delivery_timeout_ms   maximum time from `send` to the outcome, retries included (2 min); records that join a batch
                           share the batch's deadline
     retries               how often a batch is sent again that a broker may have received (default: until the deadline)
+    allow_auto_create_topics
+                          whether brokers may create a topic that does not exist when a record is sent to it (False);
+                          they do so if their setting `auto_create_topics_enable` is on, as for `tidelog up`
     request_timeout_ms, retry_backoff_ms, retry_backoff_max_ms, metadata_max_age_ms, bootstrap_timeout_ms, client_id,
     partitioner
     """

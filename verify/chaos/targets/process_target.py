@@ -35,6 +35,8 @@ SETTINGS: Mapping[str, str | int] = {
     "replica_lag_time_max_ms": 4_000,
     "offsets_topic_num_partitions": 6,
     "group_initial_rebalance_delay_ms": 500,
+    # A client that still asks for a topic that the run has deleted must not bring the topic back.
+    "auto_create_topics_enable": False,
 }
 #: The broker's defaults, used if the settings file has no value.
 _SESSION_TIMEOUT_MS, _REPLICA_LAG_MS = 6_000, 30_000
