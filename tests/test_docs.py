@@ -128,6 +128,22 @@ def test_links_between_documents_lead_somewhere() -> None:
     assert broken == []
 
 
+def anchors_of(path: Path) -> set[str]:
+    """Return the anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_name_headings_that_exist() -> None:
+    links = [
+        (path, path.parent / target if target else path, anchor)
+        for path in (*DOCS.parent.glob("*.md"), *DOCS.rglob("*.md"))
+        for target, anchor in re.findall(r"\]\(([^)#:]*)#([\w-]+)\)", path.read_text())
+    ]
+    assert len(links) > 3
+    assert [f"{path.name}: #{anchor}" for path, target, anchor in links if anchor not in anchors_of(target)] == []
+
+
 def test_found_bugs_have_one_short_line_each() -> None:
     lines = (DOCS / "decisions" / "found.md").read_text().splitlines()
     assert sum(line.startswith("- ") for line in lines) > 280

@@ -14,7 +14,6 @@ import pytest
 from node.net.http_server import DEADLINE_S, MAX_CONNECTIONS, MAX_REQUEST_BYTES
 from node.settings.broker_settings import BrokerSettings
 from tests.test_operations import OPERATIONS, ROOT, section
-from tests.typed_commands import find, understand
 from tidelog.cli.cluster.up import up
 from tidelog.errors import ConfigError
 from tidelog.local.shared_settings import RESERVED
@@ -34,17 +33,6 @@ def settings_files(directory: Path) -> list[Path]:
     for path, text in zip(paths, blocks(MACHINES, "toml"), strict=True):
         path.write_text(text)
     return paths
-
-
-def typed_in(text: str) -> list[str]:
-    """Return the tidelog commands of the text's blocks, without their shell syntax."""
-    lines = "\n".join(blocks(text)).replace("$ tidelog", "tidelog").splitlines()
-    return [re.split(r" [#<>|]", line)[0] for line in lines if line.startswith("tidelog ")]
-
-
-def spoken() -> list[str]:
-    """Return the commands in the middle of sentences, which may lack what depends on the reader."""
-    return re.findall(r"`(tidelog [^`]+)`", OPERATIONS.replace("\n", " "))
 
 
 def test_documented_settings_of_three_machines_are_valid_and_agree(
@@ -85,18 +73,6 @@ def test_systemd_unit_allows_log_writes_and_controlled_shutdown(tmp_path: Path) 
     assert f"ReadWritePaths={' '.join(settings.log_dirs)}\n" in unit
     [time_limit_s] = re.findall(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
     assert int(time_limit_s) * 1000 > 5 * settings.controlled_shutdown_timeout_ms
-
-
-@pytest.mark.parametrize("command", typed_in(OPERATIONS))
-def test_every_command_that_is_to_be_typed_is_understood(command: str) -> None:
-    understand(command)
-
-
-@pytest.mark.parametrize("command", spoken())
-def test_every_command_that_is_spoken_of_is_there_with_its_options(command: str) -> None:
-    found, _, words = find(command.partition("…")[0])
-    options = {option for param in found.params for option in param.opts}
-    assert {word for word in words if word.startswith("--")} <= options
 
 
 def test_every_option_of_up_stands_there_and_what_it_decides_itself() -> None:

@@ -1,12 +1,20 @@
-"""Parses a command that a document shows, without running it."""
+"""Finds the commands that a document shows, and parses them without running them."""
 
 from __future__ import annotations
 
+import re
 import shlex
 
 import click
 
 from tidelog.cli.program import tidelog
+
+
+def typed_in(text: str) -> list[str]:
+    """Return the tidelog commands of the text's blocks, without their shell syntax."""
+    blocks = [block for _, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
+    lines = "\n".join(blocks).replace("$ tidelog", "tidelog").splitlines()
+    return [re.split(r" [#<>|]|;", line)[0] for line in lines if line.startswith("tidelog ")]
 
 
 def find(command: str) -> tuple[click.Command, click.Context, list[str]]:

@@ -21,7 +21,8 @@ import pytest
 from tests.processes.harness.command import TIDELOG, Shell
 from tests.processes.harness.waiting import wait_for
 from tests.test_operations import section
-from tests.test_operators_steps import blocks, typed_in
+from tests.test_operators_steps import blocks
+from tests.typed_commands import typed_in
 from tidelog.local.processes.ports import choose_port
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 from tidelog.model import NO_LEADER
