@@ -18,6 +18,7 @@ from tidelog.errors import (
     InvalidRequestError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
+    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
 from tidelog.model import TopicPartition
@@ -101,9 +102,11 @@ class TopicCommands:
         """Begin to delete the topics, and return one outcome per topic, in the given order.
 
         The answer waits until the live brokers have deleted their replicas and ZooKeeper no longer has the topics, or
-        until the deadline. A topic that still exists by then gets REQUEST_TIMED_OUT, and its deletion goes on.
+        until the deadline. A topic that still exists by then gets REQUEST_TIMED_OUT, and its deletion goes on. A topic
+        whose id is not the one in the request gets UNKNOWN_TOPIC_ID.
         """
         deadline_ms = due_in(self._clock.monotonic_ms(), request.timeout_ms)
+        ids = request.topic_ids or {}
         outcomes: dict[str, DeletedTopic] = {}
         term: ControllerTerm | None = None
         for number, topic in enumerate(request.topics):
@@ -113,7 +116,10 @@ class TopicCommands:
                 term = self._term()
                 check_deletion(topic)
                 async with lock_until(term.topics_lock, self._clock, deadline_ms):
-                    if topic not in term.controller.context.topics:
+                    known = term.controller.context.topics.get(topic)
+                    if topic in ids and (known is None or known.topic_id != ids[topic]):
+                        raise UnknownTopicIdError(f"no topic has the id {ids[topic]} any more")
+                    if known is None:
                         raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
                     await term.delete_topic(topic)
                 outcomes[topic] = DeletedTopic(topic, 0)

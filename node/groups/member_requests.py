@@ -6,7 +6,7 @@ import random
 from uuid import UUID
 
 from cluster.groups.member import JoinRequest, Protocol
-from node.groups.coordinator import MAX_STRING_BYTES, GroupCoordinator, Waiter
+from node.groups.coordinator import MAX_STRING_BYTES, GroupCoordinator, Waiter, check_group_id
 from node.groups.shard import HostedGroup, Shard
 from tidelog.errors import (
     BrokerError,
@@ -45,6 +45,7 @@ class MemberRequests:
         `waiter` is called once, at once or when that generation starts, with its description or with an error. A new
         dynamic member is refused with MemberIdRequiredError, whose text is the id with which it must join.
         """
+        check_group_id(request.group_id)
         coordinator, settings = self._coordinator, self._coordinator.settings
         least, most = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
         if not least <= request.session_timeout_ms <= most:

@@ -21,13 +21,14 @@ from node.groups.offsets_topic import CREATION_TIMEOUT_MS
 from node.groups.service import CoordinatorService
 from node.handlers import Handlers
 from node.handlers.admin import admin_handlers
+from node.handlers.config_descriptions import given_by_kafkas_names
 from node.handlers.groups import group_handlers
 from node.handlers.inspection.describe_broker import BrokerDescription
 from node.handlers.operator import operator_handlers
 from node.handlers.zookeeper_offsets import ZooKeeperOffsetHandlers
 from node.kafka.calls import KafkaApi
 from node.kafka.listener import KafkaListener, ListenerLimits
-from node.kafka.translation.apis import kafka_apis
+from node.kafka.translation.apis import kafka_apis, topic_configs_by
 from node.metadata.auto_topic_creation import CREATION_TIMEOUT_MS as AUTO_CREATION_TIMEOUT_MS
 from node.metadata.auto_topic_creation import AutoTopicCreation
 from node.metadata.metadata_cache import MetadataCache
@@ -132,7 +133,8 @@ class Broker:
         handlers = self._wire(zk_client)
 
         # The listeners open before the registration announces them, so that no connection to them is refused.
-        kafka = kafka_apis(handlers.handle, self._metadata, self._clock)
+        topic_configs = topic_configs_by(given_by_kafkas_names(settings), settings.topic_defaults)
+        kafka = kafka_apis(handlers.handle, self._metadata, self._clock, topic_configs)
         for listener in listeners:
             if listener.for_kafka_clients:
                 await self._open_kafka_listener(kafka, listener)

@@ -551,13 +551,17 @@ class DeleteTopicsRequest(Request):
     """Deletes topics; sent to the controller.
 
     The answer comes when ZooKeeper and all live brokers have deleted the topics, or after `timeout_ms`.
+
+    topic_ids   the ids that these topics must have: a topic that was created again has another one, and stays
     """
 
     topics: tuple[str, ...]
     timeout_ms: int
+    topic_ids: dict[str, str] | None = field(default=None, metadata=since(1))
 
     api = ApiKey.DELETE_TOPICS
     response = DeleteTopicsResponse
+    versions = (0, 1)
 
 
 # --- DescribeReplicas (Tidelog's own): facts that only a partition's leader knows ---------------------

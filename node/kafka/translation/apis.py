@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from node.kafka.api_versions import SOFTWARE_FROM, note_software, offered, refused
 from node.kafka.calls import Call, KafkaApi, NativeHandler, Outcome
 from node.kafka.topic_names import TopicNames
@@ -14,8 +16,10 @@ from node.kafka.translation.metadata import MetadataTranslation
 from node.kafka.translation.producers import ProducerTranslation
 from node.kafka.translation.records import RecordTranslation
 from node.kafka.translation.replicas import ReplicaTranslation
-from node.kafka.translation.topics import TopicTranslation
+from node.kafka.translation.topics import TopicConfigs, TopicTranslation
 from node.metadata.metadata_cache import MetadataCache
+from storage.configs.descriptions import describe_topic
+from storage.configs.log_config import LogConfig
 from tidelog.clock import Clock
 from tidelog.protocol.kafka.messages.configs import (
     AlterConfigsRequest,
@@ -63,8 +67,24 @@ from tidelog.protocol.kafka.messages.topics import (
 from tidelog.protocol.kafka.schema import Versions
 
 
-def kafka_apis(handle: NativeHandler, metadata: MetadataCache, clock: Clock) -> list[KafkaApi]:
+def topic_configs_by(given: Mapping[str, str], defaults: LogConfig) -> TopicConfigs:
+    """Return the function that describes topics of a broker with these settings; see `describe_topic`."""
+    return lambda configs: describe_topic(configs, given, defaults)
+
+
+#: Describes topics of a broker whose file has no settings.
+WITHOUT_SETTINGS = topic_configs_by({}, LogConfig())
+
+
+def kafka_apis(
+    handle: NativeHandler,
+    metadata: MetadataCache,
+    clock: Clock,
+    topic_configs: TopicConfigs = WITHOUT_SETTINGS,
+) -> list[KafkaApi]:
     """Return the APIs of one broker, in front of its handler of typed requests.
+
+    topic_configs   returns the settings of a topic with these settings of its own
 
     Produce is offered from version 0 on, although only versions from 3 on are understood. Older versions of librdkafka
     compress records only if the broker offers version 0, and then use a later one.
@@ -89,7 +109,7 @@ def kafka_apis(handle: NativeHandler, metadata: MetadataCache, clock: Clock) -> 
         KafkaApi(InitProducerIdRequest, Versions(0, 4), producers.init_producer_id, producers.refused),
         KafkaApi(OffsetForLeaderEpochRequest, Versions(2, 4), offsets.offset_for_leader_epoch, offsets.epoch_refused),
         *_group_apis(handle),
-        *_administration_apis(handle, names),
+        *_administration_apis(handle, names, topic_configs),
     ]
 
     def api_versions(request: ApiVersionsRequest, call: Call) -> Outcome:
@@ -118,8 +138,9 @@ def _group_apis(handle: NativeHandler) -> list[KafkaApi]:
     ]
 
 
-def _administration_apis(handle: NativeHandler, names: TopicNames) -> list[KafkaApi]:
-    topics, configs, replicas = TopicTranslation(handle, names), ConfigTranslation(handle), ReplicaTranslation(handle)
+def _administration_apis(handle: NativeHandler, names: TopicNames, topic_configs: TopicConfigs) -> list[KafkaApi]:
+    topics = TopicTranslation(handle, names, topic_configs)
+    configs, replicas = ConfigTranslation(handle), ReplicaTranslation(handle)
     return [
         KafkaApi(CreateTopicsRequest, Versions(2, 7), topics.create_topics, topics.create_topics_refused),
         KafkaApi(DeleteTopicsRequest, Versions(1, 6), topics.delete_topics, topics.delete_topics_refused),

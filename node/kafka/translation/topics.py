@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from node.kafka.calls import Call, NativeHandler, Outcome, answer_to, converted
 from node.kafka.topic_names import TopicNames
@@ -44,19 +44,27 @@ _CONFIGS_OF_NEW_TOPICS = 5
 _TOPIC_IDS = 6
 
 
-class TopicTranslation:
-    """The translations of this module; `handle` is the broker's own handler."""
+#: Returns the effective settings of a topic with these settings of its own.
+TopicConfigs = Callable[[Mapping[str, str]], Iterable[admin.ConfigEntry]]
 
-    def __init__(self, handle: NativeHandler, names: TopicNames) -> None:
+
+class TopicTranslation:
+    """The translations of this module; `handle` is the broker's own handler.
+
+    topic_configs   returns the settings of a topic with these settings of its own
+    """
+
+    def __init__(self, handle: NativeHandler, names: TopicNames, topic_configs: TopicConfigs) -> None:
         self._handle = handle
         self._names = names
+        self._topic_configs = topic_configs
 
     # --- CreateTopics --------------------------------------------------------------------------------
 
     async def create_topics(self, request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
-        """Create topics. From version 5 on, the response has the settings of each topic that was created.
+        """Create topics, or only check them if the request says so.
 
-        A topic that is only validated has no settings in the response, because the handlers describe existing topics.
+        From version 5 on, the response has the settings that each topic has, or would have.
         """
         refused: dict[str, BrokerError] = {}
         wanted: list[native.NewTopic] = []
@@ -74,28 +82,27 @@ class TopicTranslation:
             call,
         )
         created = {each.name: each for each in response.topics}
-        described: Mapping[str, admin.DescribedConfigs] = {}
-        if call.version >= _CONFIGS_OF_NEW_TOPICS and not request.validate_only:
-            described = await self._configs_of([each.name for each in created.values() if not each.error_code], call)
+        own = {topic.name: topic.configs or {} for topic in wanted}
         return CreateTopicsResponse(
             topics=tuple(
-                _not_created(name, refused[name]) if name in refused else _created(created[name], described.get(name))
+                _not_created(name, refused[name])
+                if name in refused
+                else self._created(created[name], own[name], call.version)
                 for name in dict.fromkeys(topic.name for topic in request.topics)
             )
         )
 
-    async def _configs_of(self, names: list[str], call: Call) -> dict[str, admin.DescribedConfigs]:
-        kind = admin.ConfigResourceType.TOPIC
-        if not names:
-            return {}
-        try:
-            response: admin.DescribeConfigsResponse = await answer_to(
-                self._handle, admin.DescribeConfigsRequest(tuple(admin.ConfigQuery(kind, name) for name in names)), call
-            )
-        except BrokerError as error:
-            # The topics exist, so only their settings are missing in the response.
-            return {name: admin.DescribedConfigs(kind, name, error.code, str(error)) for name in names}
-        return {each.resource_name: each for each in response.resources}
+    def _created(self, outcome: native.CreatedTopic, own: Mapping[str, str], version: int) -> CreatableTopicResult:
+        has_configs = version >= _CONFIGS_OF_NEW_TOPICS and not outcome.error_code
+        return CreatableTopicResult(
+            name=outcome.name,
+            topic_id=uuid_from_text(outcome.topic_id),
+            error_code=outcome.error_code,
+            error_message=outcome.error_message,
+            num_partitions=outcome.num_partitions,
+            replication_factor=outcome.replication_factor,
+            configs=tuple(map(_config_of_new_topic, self._topic_configs(own))) if has_configs else (),
+        )
 
     async def _raise_unless_controller(self, call: Call) -> None:
         """Raise NotControllerError if this broker is not the controller, before a topic is refused for its own errors.
@@ -113,7 +120,10 @@ class TopicTranslation:
     # --- DeleteTopics --------------------------------------------------------------------------------
 
     async def delete_topics(self, request: DeleteTopicsRequest, call: Call) -> DeleteTopicsResponse:
-        """Delete topics, from version 6 on by name or by id."""
+        """Delete topics, from version 6 on by name or by id.
+
+        The controller compares the ids again, because a topic of the same name may have been created meanwhile.
+        """
         wanted = _topics_to_delete(request, call.version)
         names = {each: self._name_to_delete(each) for each in wanted}
         found = [name for name in names.values() if isinstance(name, str)]
@@ -123,7 +133,15 @@ class TopicTranslation:
         ids = {name: uuid_from_text(self._names.id_of(name)) for name in found}
         response: native.DeleteTopicsResponse = await answer_to(
             self._handle,
-            native.DeleteTopicsRequest(tuple(name for name in found if name not in twice), request.timeout_ms),
+            native.DeleteTopicsRequest(
+                tuple(name for name in found if name not in twice),
+                request.timeout_ms,
+                {
+                    name: uuid_to_text(each.topic_id)
+                    for each, name in names.items()
+                    if isinstance(name, str) and each.topic_id != ZERO_UUID
+                },
+            ),
             call,
         )
         deleted = {each.name: each for each in response.topics}
@@ -139,7 +157,7 @@ class TopicTranslation:
                 results.append(
                     DeletableTopicResult(
                         name=name,
-                        topic_id=ids[name],
+                        topic_id=ids[name] if each.topic_id == ZERO_UUID else each.topic_id,
                         error_code=outcome.error_code,
                         error_message=outcome.error_message,
                     )
@@ -233,31 +251,13 @@ def _new_topic(topic: CreatableTopic) -> native.NewTopic:
     )
 
 
-def _created(outcome: native.CreatedTopic, described: admin.DescribedConfigs | None) -> CreatableTopicResult:
-    configs: tuple[CreatableTopicConfigs, ...] | None = ()
-    config_error = 0
-    if described is not None and described.error_code:
-        configs, config_error = None, described.error_code
-    elif described is not None:
-        configs = tuple(
-            CreatableTopicConfigs(
-                name=each.name,
-                value=each.value,
-                read_only=each.is_read_only,
-                config_source=each.source,
-                is_sensitive=each.is_sensitive,
-            )
-            for each in described.entries
-        )
-    return CreatableTopicResult(
-        name=outcome.name,
-        topic_id=uuid_from_text(outcome.topic_id),
-        error_code=outcome.error_code,
-        error_message=outcome.error_message,
-        topic_config_error_code=config_error,
-        num_partitions=outcome.num_partitions,
-        replication_factor=outcome.replication_factor,
-        configs=configs,
+def _config_of_new_topic(entry: admin.ConfigEntry) -> CreatableTopicConfigs:
+    return CreatableTopicConfigs(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.is_read_only,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
     )
 
 

@@ -43,7 +43,7 @@ class KafkaMember:
         self.member_id = ""
         self.generation = -1
 
-    async def ask_to_join(self, **more: Any) -> JoinGroupResponse:
+    def join_request(self, **more: Any) -> JoinGroupRequest:
         more = {
             "group_id": GROUP,
             "session_timeout_ms": self.session_timeout_ms,
@@ -54,7 +54,10 @@ class KafkaMember:
             "protocols": (JoinGroupRequestProtocol(name="range", metadata=self.metadata),),
             "reason": "a test",
         } | more
-        response = await ask(self._cluster.coordinator, JoinGroupRequest(**more), self.join_version)
+        return JoinGroupRequest(**more)
+
+    async def ask_to_join(self, **more: Any) -> JoinGroupResponse:
+        response = await ask(self._cluster.coordinator, self.join_request(**more), self.join_version)
         assert isinstance(response, JoinGroupResponse)
         return response
 

@@ -8,12 +8,26 @@ from tests.node.group_cluster import GROUP, GroupCluster
 from tests.node.kafka.kafka_member import KafkaMember
 from tests.node.kafka.kafka_requests import ask
 from tests.virtual_time import on_virtual_time
-from tidelog.errors import GroupIdNotFoundError, NonEmptyGroupError, NotCoordinatorError
+from tidelog.errors import GroupIdNotFoundError, InvalidGroupIdError, NonEmptyGroupError, NotCoordinatorError
 from tidelog.protocol.kafka.messages.group_admin import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     ListGroupsRequest,
 )
+from tidelog.protocol.kafka.messages.group_membership import (
+    HeartbeatRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from tidelog.protocol.kafka.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
+from tidelog.protocol.kafka.messages.metadata import FindCoordinatorRequest
 
 #: What a response says of authorized operations that were not asked for.
 NOT_ASKED = -(2**31)
@@ -98,3 +112,35 @@ def test_groups_without_members_are_deleted(version: int) -> None:
             assert {each.error_code for each in refused.results} == {NotCoordinatorError.code}
 
     scenario()
+
+
+@on_virtual_time
+async def test_empty_group_id_is_refused_by_every_broker_and_api() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        for node in (cluster.coordinator, cluster.nodes[2]):
+            member = KafkaMember(cluster, session_timeout_ms=1)
+            joined = await ask(node, member.join_request(group_id=""), 9)
+            named = {"group_id": "", "member_id": "m"}
+            part = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata=None)
+            commit = OffsetCommitRequest(group_id="", topics=(OffsetCommitRequestTopic(name="t", partitions=(part,)),))
+            committed = await ask(node, commit, 8)
+            [fetched] = (
+                await ask(node, OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="", topics=None),)), 8)
+            ).groups
+            [described] = (await ask(node, DescribeGroupsRequest(groups=("",)), 5)).groups
+            [deleted] = (await ask(node, DeleteGroupsRequest(groups_names=("",)), 2)).results
+            [found] = (await ask(node, FindCoordinatorRequest(key_type=0, coordinator_keys=("",)), 4)).coordinators
+            codes = {
+                "join": joined.error_code,
+                "sync": (await ask(node, SyncGroupRequest(**named, generation_id=1, assignments=()), 4)).error_code,
+                "heartbeat": (await ask(node, HeartbeatRequest(**named, generation_id=1), 4)).error_code,
+                "leave": (await ask(node, LeaveGroupRequest(group_id="", members=()), 5)).error_code,
+                "commit": committed.topics[0].partitions[0].error_code,
+                "fetch": fetched.error_code,
+                "forget": (await ask(node, OffsetDeleteRequest(group_id="", topics=()), 0)).error_code,
+                "describe": described.error_code,
+                "delete": deleted.error_code,
+                "find": found.error_code,
+            }
+            assert codes == dict.fromkeys(codes, InvalidGroupIdError.code)

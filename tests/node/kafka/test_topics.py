@@ -23,6 +23,7 @@ from tidelog.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
+from tidelog.protocol.kafka.messages.metadata import MetadataRequest
 from tidelog.protocol.kafka.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -37,7 +38,7 @@ from tidelog.protocol.kafka.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from tidelog.protocol.kafka.primitives import ZERO_UUID
+from tidelog.protocol.kafka.primitives import ZERO_UUID, uuid_to_text
 
 SOME_ID = b"0123456789abcdef"
 
@@ -119,9 +120,10 @@ def test_topics_are_refused_one_by_one_with_their_messages() -> None:
 def test_topic_that_is_only_validated_is_not_created() -> None:
     async def story(cluster: Cluster) -> None:
         client = client_of(cluster.brokers[1])
-        (checked,) = await create(client, 7, topic("t", 4), dry=True)
+        (checked,) = await create(client, 7, topic("t", 4, retention_ms="5"), dry=True)
         assert (checked.error_code, checked.num_partitions, checked.topic_id) == (0, 4, ZERO_UUID)
-        assert checked.configs == ()
+        configs = {each.name: (each.value, each.config_source) for each in checked.configs}
+        assert (configs["retention.ms"], configs["cleanup.policy"]) == (("5", 1), ("delete", 5))
         assert [each.error_code for each in await delete(client, 6, "t")] == [UnknownTopicOrPartitionError.code]
 
     run(story)
@@ -185,6 +187,23 @@ def test_topics_are_deleted_by_id_from_version_6_on() -> None:
         answer = await client.ask(DeleteTopicsRequest(topics=both, timeout_ms=10_000), 6)
         assert [each.error_code for each in answer.responses] == [InvalidRequestError.code] * 2
         assert cluster.exists("/brokers/topics/u") and not cluster.exists("/brokers/topics/t")
+
+    run(story)
+
+
+def test_topic_that_was_created_again_is_not_deleted_by_its_old_id() -> None:
+    async def story(cluster: Cluster) -> None:
+        client, late = client_of(cluster.brokers[1]), client_of(cluster.brokers[1])
+        (old,) = await create(client, 7, topic("t", 1))
+        await late.ask(MetadataRequest(topics=None), 12)
+        late.hears_news = False
+        await delete(client, 6, "t")
+        (new,) = await create(client, 7, topic("t", 1))
+        by_id = DeleteTopicsRequest(topics=(DeleteTopicState(topic_id=old.topic_id),), timeout_ms=10_000)
+        (outcome,) = (await late.ask(by_id, 6)).responses
+        assert (outcome.topic_id, outcome.error_code) == (old.topic_id, UnknownTopicIdError.code)
+        kept = await cluster.brokers[1].zk_client.read_topic("t")
+        assert kept is not None and kept.topic_id == uuid_to_text(new.topic_id)
 
     run(story)
 
