@@ -29,8 +29,10 @@ MAX_WAITING_BYTES = 1024 * 1024
 #: Bytes of responses of one connection that are not sent, or wait for the response to an earlier request. Beyond this
 #: number the connection handles no further requests.
 MAX_UNSENT_BYTES = 256 * 1024
-#: Requests of one connection that are handled in one iteration of the event loop.
+#: Requests of one connection that are handled in one iteration of the event loop, and the time after which no further
+#: one is begun, so that a client that pipelines expensive requests does not delay the others.
 MAX_IN_A_ROW = 20
+LONGEST_TURN_NS = 200_000
 #: Memory that a request takes beside its bytes while it waits.
 _FRAME_OBJECT_BYTES = 256
 
@@ -54,8 +56,9 @@ FrameOutcome = Frames | None | LaterFrames | Awaitable[Frames | None]
 
 
 class Owner(Protocol):
-    """The listener of a connection."""
+    """The listener of a connection. `now_ns` is a monotonic clock."""
 
+    now_ns: Callable[[], int]
     max_frame_bytes: int
     read_buffer: memoryview
     memory: RequestMemory
@@ -202,12 +205,15 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._is_going_on, self._is_due = True, False
         begun = 0
+        until_ns = self._owner.now_ns() + LONGEST_TURN_NS if len(self._waiting) > 1 else 0
         try:
             while self._waiting and begun < MAX_IN_A_ROW and self._may_begin():
                 frame = self._waiting.popleft()
                 self._waiting_bytes -= len(frame) + _FRAME_OBJECT_BYTES
                 self._begin(frame)
                 begun += 1
+                if self._waiting and self._owner.now_ns() > until_ns:
+                    break
         finally:
             self._is_going_on = False
         if begun:

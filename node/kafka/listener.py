@@ -109,6 +109,7 @@ class KafkaListener:
         self.memory = RequestMemory(limits.max_memory_bytes, lambda call: asyncio.get_running_loop().call_soon(call))
         self._limits = limits
         self._native_address = native_address
+        self.now_ns = now_ns
         self.times = RequestTimes(now_ns)
         self.settle = settle
         self._name = name

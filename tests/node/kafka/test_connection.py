@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from node.kafka.connection import (
+    LONGEST_TURN_NS,
     MAX_IN_A_ROW,
     MAX_UNANSWERED,
     MAX_UNSENT_BYTES,
@@ -65,6 +66,8 @@ class Owner:
     slow …   answered by `answer`, and holds back the next request
     none …   not answered
     bad …    refused
+
+    request_ns   how long each request takes, by the owner's clock
     """
 
     max_frame_bytes = 1_000_000
@@ -77,6 +80,10 @@ class Owner:
         self.waiting: dict[bytes, Callable[[Frames | FrameError], None]] = {}
         self.slow: dict[bytes, asyncio.Future[Frames | None]] = {}
         self.open = self.settled = 0
+        self.at_ns = self.request_ns = 0
+
+    def now_ns(self) -> int:
+        return self.at_ns
 
     def opened(self, connection: Connection) -> bool:
         self.open += 1
@@ -94,6 +101,7 @@ class Owner:
     def handle(self, connection: Connection, frame: memoryview) -> FrameOutcome:
         text = bytes(frame)
         self.begun.append(text)
+        self.at_ns += self.request_ns
         kind = text.split()[0]
         if kind == b"now":
             return [b"<", text, b">"]
@@ -177,6 +185,15 @@ async def test_peer_that_does_not_read_gets_no_further_request_handled() -> None
     await turns()
     assert (len(owner.begun), owner.settled) == (MAX_UNANSWERED + 5, MAX_UNANSWERED + 5)
     assert transport.is_reading
+
+
+async def test_expensive_requests_are_handled_one_by_one() -> None:
+    owner, connection, _ = connected()
+    owner.request_ns = LONGEST_TURN_NS + 1
+    send(connection, *(b"now %d" % number for number in range(5)))
+    assert owner.begun == [b"now 0"], "other connections have their turn"
+    await turns()
+    assert owner.begun == [b"now %d" % number for number in range(5)]
 
 
 async def test_requests_that_wait_are_bounded() -> None:
