@@ -11,6 +11,7 @@ from tools.bench.clusters import (
     cluster_slow,
     failover,
     idle,
+    kafka_peers,
     leader_move,
     start_up,
     stopped_leader,
@@ -48,6 +49,7 @@ BENCHMARKS: list[Benchmark] = [
     cluster_failover.BENCHMARK,
     cluster_slow.BENCHMARK,
     *(comparison.benchmark() for comparison in COMPARISONS),
+    kafka_peers.BENCHMARK,
 ]
 
 #: Names that stand for a whole table, with the keys of its rows.

@@ -1,1 +1,1 @@
-"""Benchmarks of clusters: start, failover, leader moves, idle and slow brokers."""
+"""Benchmarks of clusters: start, failover, leader moves, idle and slow brokers, and bad peers."""
