@@ -90,7 +90,8 @@ def test_next_run_removes_the_leftovers_of_a_killed_run(user: Shell) -> None:
 
 @pytest.mark.slow
 def test_run_on_an_existing_cluster_removes_its_topics_and_groups(user: Shell, tmp_path: Path) -> None:
-    user.succeed("up", "--detach", "--histories", str(tmp_path / "seen"))
+    up = ("up", "--detach", "--histories", str(tmp_path / "seen"))
+    user.succeed(*up)
     try:
         state = load_state(user.home)
         assert state is not None
@@ -101,13 +102,16 @@ def test_run_on_an_existing_cluster_removes_its_topics_and_groups(user: Shell, t
         assert sorted(os.listdir(tmp_path / "seen")) == ["1.jsonl", "2.jsonl", "3.jsonl"]
 
         with user.start(*broken, "F1", "--seconds", "600") as process:
-            wait_for("groups of the run", lambda: b"chaos-" in user.succeed("group", "list"), timeout_s=60)
+            # The command may fail, because the run kills brokers meanwhile.
+            wait_for("groups of the run", lambda: b"chaos-" in user.run("group", "list").output, timeout_s=60)
             process.kill()
+        user.succeed(*up)  # starts the broker that the run may have killed
 
         shutil.rmtree(tmp_path / "seen")
         outcome = user.run(*broken, "F1", "--seconds", "1", "--seed", "1", "--json", timeout_s=200)
         assert outcome.status == 3, outcome.complaint
-        assert any("cannot copy the brokers' histories" in each for each in json.loads(outcome.output)["shortcomings"])
+        shortcomings = json.loads(outcome.output)["shortcomings"]
+        assert any("cannot copy the brokers' histories" in each for each in shortcomings), shortcomings
 
         assert user.succeed("topic", "list").split() == [b"__consumer_offsets"]
         assert json.loads(user.succeed("group", "list", "--json"))["groups"] == []
