@@ -8,10 +8,12 @@ import pytest
 
 from cluster.state import PartitionState, VersionedState
 from tests.processes.harness.history import check_states
+from tests.processes.harness.look_ups import Replacement, is_outdated
 from tests.processes.harness.replica_files import BatchOnDisk, check_epochs, check_replicas
 from tests.processes.harness.witness import check_reading
 from tests.processes.harness.workload import check_log
 from tidelog import TopicPartition
+from verify.checker.look_ups import Fault, LookUp, StoredRecord, Trim, Wrong
 
 TP = TopicPartition("t", 0)
 LOG = [(0, 10), (1, 11), (2, 12)]
@@ -128,3 +130,21 @@ def test_acknowledgements_that_contradict_the_logs_are_found(found: list[tuple[i
     check_log(TP, ACKNOWLEDGED, ACKNOWLEDGED)
     with pytest.raises(AssertionError):
         check_log(TP, ACKNOWLEDGED, found)
+
+
+@pytest.mark.parametrize(
+    ("fault", "trimmed_at", "asked_at", "excused"),
+    [
+        pytest.param(Fault.TRIMMED, 12.0, 13.0, True, id="a trim of the successor"),
+        pytest.param(Fault.TRIMMED, 9.0, 13.0, False, id="a trim before the replacement"),
+        pytest.param(Fault.TRIMMED, 12.0, 21.0, False, id="a look-up after the old leader follows"),
+        pytest.param(Fault.TOO_LATE, 12.0, 13.0, False, id="another fault"),
+    ],
+)
+def test_outdated_answer_is_only_a_record_trimmed_by_the_successor(
+    fault: Fault, trimmed_at: float, asked_at: float, *, excused: bool
+) -> None:
+    look_up = LookUp(50, asked_at, asked_at + 1, (5, 60, 0))
+    wrong = Wrong(look_up, fault, StoredRecord(5, 60, 1.0, 2.0))
+    trims = [Trim(5, 1.0, 2.0), Trim(6, trimmed_at - 1, trimmed_at), Trim(8, 14.0, 15.0)]
+    assert is_outdated(wrong, trims, [Replacement(3.0, 4.0), Replacement(10.0, 20.0)]) is excused

@@ -19,7 +19,7 @@ from tidelog.errors import TidelogError, error_for
 from tidelog.model import Endpoint
 from tidelog.protocol.messages import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse
 from tidelog.protocol.native.connection import Connection
-from verify.checker.look_ups import LookUp, StoredRecord, Trim, judge
+from verify.checker.look_ups import Fault, LookUp, StoredRecord, Trim, Wrong, judge
 
 START_MS = 1_700_000_000_000
 _STEP_MS = 5
@@ -131,6 +131,15 @@ class Asked(NamedTuple):
     tp: TopicPartition
     look_up: LookUp
     outcome: str
+
+
+class Replacement(NamedTuple):
+    """The time in which a replaced leader may answer: from before the election of its successor until the replaced
+    leader follows the successor.
+    """
+
+    begin: float
+    end: float
 
 
 class Targets:
@@ -285,23 +294,39 @@ def stored_records(sent: Sequence[Sent], log: Sequence[ConsumerRecord], trims: S
     return stored
 
 
+def is_outdated(wrong: Wrong, trims: Sequence[Trim], replacements: Sequence[Replacement]) -> bool:
+    """Return whether a replaced leader may have given this wrong answer, as Kafka's leaders may.
+
+    A paused leader does not know its successor. Until it does, it returns records that only the successor has trimmed.
+    The old leader knows each trim that was confirmed before its replacement, so that such an answer is not excused.
+    """
+    if wrong.fault is not Fault.TRIMMED or wrong.expected is None:
+        return False
+    removed_at = min(trim.answered_at for trim in trims if trim.offset > wrong.expected.offset)
+    return any(each.begin <= removed_at and wrong.look_up.asked_at <= each.end for each in replacements)
+
+
 def check_look_ups(
     timeline: Timeline,
     trims: Mapping[TopicPartition, Sequence[Trim]],
     asked: Sequence[Asked],
     logs: Mapping[TopicPartition, Sequence[ConsumerRecord]],
+    replacements: Sequence[Replacement] = (),
 ) -> Counter[str]:
-    """Each answer is one that the log could give; what was refused says nothing.
+    """Each answer is one that the log could give, or `is_outdated`; what was refused says nothing.
 
-    Returns the look-ups by outcome, how many were `forced`, and how many records compaction has taken.
+    Returns the look-ups by outcome, how many were `forced` or `outdated`, and how many records compaction has taken.
     """
     outcomes = Counter(each.outcome for each in asked)
     for tp, log in logs.items():
-        stored = stored_records(timeline.sent[tp], log, trims.get(tp, ()))
+        known = trims.get(tp, ())
+        stored = stored_records(timeline.sent[tp], log, known)
         answered = [each.look_up for each in asked if each.tp == tp and each.outcome in ("found", "nothing")]
-        verdict = judge(stored, trims.get(tp, ()), answered)
-        assert not verdict.wrong, f"{tp}: {len(verdict.wrong)} of {len(answered)}, {verdict.faults}: {verdict.wrong[0]}"
+        verdict = judge(stored, known, answered)
+        wrong = [each for each in verdict.wrong if not is_outdated(each, known, replacements)]
+        assert not wrong, f"{tp}: {len(wrong)} of {len(answered)}, {verdict.faults}: {wrong[0]}"
         outcomes["forced"] += verdict.forced
+        outcomes["outdated"] += len(verdict.wrong)
         start = log[0].offset if log else 0
         outcomes["compacted"] += sum(each.offset >= start for each in stored) - len(log)
     return outcomes
