@@ -279,31 +279,35 @@ class KafkaListener:
             if isinstance(outcome, Response):
                 return finish(outcome)
         except Exception as error:
-            return self._refusal(api, request, error, finish)
+            return self._refusal(api, request, error, header)
         if outcome is None:
             self.times.answered(header.api_key, begun_ns)
             return None
         if isinstance(outcome, Later):
             return _later(outcome, finish)
-        task = asyncio.create_task(self._finished(api, request, outcome, finish))
+        task = asyncio.create_task(self._finished(api, request, outcome, header, finish))
         self._tasks.add(task)  # the event loop alone does not keep a task alive
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def _finished(
-        self, api: KafkaApi, request: Request, outcome: Awaitable[Response], finish: Callable[[Response], Frames]
+        self,
+        api: KafkaApi,
+        request: Request,
+        outcome: Awaitable[Response],
+        header: RequestHeader,
+        finish: Callable[[Response], Frames],
     ) -> Frames:
         try:
             return finish(await outcome)
         except Exception as error:
-            return self._refusal(api, request, error, finish)
+            return self._refusal(api, request, error, header)
 
-    def _refusal(
-        self, api: KafkaApi, request: Request, error: Exception, finish: Callable[[Response], Frames]
-    ) -> Frames:
-        """Return the response to a request that failed as a whole. A MemoryError is raised again.
+    def _refusal(self, api: KafkaApi, request: Request, error: Exception, header: RequestHeader) -> Frames:
+        """Return the response to a request that failed as a whole, and count it as refused.
 
-        Raise FrameError if there is no such response: the connection is closed then, as Kafka does for acks=0.
+        A MemoryError is raised again. Raise FrameError if there is no such response: the connection is closed then, as
+        Kafka does for acks=0.
         """
         if isinstance(error, MemoryError):
             raise error  # the request may be half done: node.process.out_of_memory ends the process
@@ -314,7 +318,7 @@ class KafkaListener:
         if isinstance(request, ProduceRequest) and request.acks == 0:
             raise FrameError(f"sent records without asking for a response (acks=0), which failed: {error}")
         try:
-            return finish(api.refuse(request, error))
+            return encode_response(api.refuse(request, error), header.api_version, header.correlation_id)
         except Exception as failure:
             log.exception("a request of API %d cannot be refused", api.request.api)
             raise FrameError("sent a request on which the broker failed") from failure

@@ -248,6 +248,28 @@ async def test_bad_bytes_close_their_connection_with_one_log_line(name: str, cap
 
 
 @on_both_loops
+async def test_refused_requests_have_no_duration() -> None:
+    def refuse() -> Outcome:
+        raise InvalidRequestError("at once")
+
+    async def refuse_later() -> HeartbeatResponse:
+        raise InvalidRequestError("later")
+
+    async with live() as broker:
+        client, times = await broker.client(), broker.listener.times
+        for number, outcome in enumerate((refuse, refuse_later)):
+            broker.handlers.heartbeat = outcome
+            client.send(heartbeat(number))
+            assert await client.response() == pack(">ih", number, InvalidRequestError.code)
+        assert times.refused == {InvalidRequestError.code: 2}
+        assert not times.by_api
+        broker.handlers.heartbeat = _beat
+        client.send(heartbeat(2))
+        assert await client.response() == pack(">ih", 2, 0)
+        assert sum(times.by_api[HeartbeatRequest.api].counts) == 1
+
+
+@on_both_loops
 async def test_api_versions_in_an_unknown_version_is_answered_in_version_0() -> None:
     async with live() as broker:
         client = await broker.client()
