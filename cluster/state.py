@@ -23,7 +23,8 @@ class PartitionState:
     leader_epoch      raised by the controller whenever a leadership begins, also if the same broker leads again. The
                       epoch stays when only the ISR shrinks.
     isr               never empty; contains the leader if there is one. The leader shrinks and expands the ISR by
-                      compare-and-set. The controller shrinks it when a member dies.
+                      compare-and-set. The controller removes members that die, shut down, lose their disk or records,
+                      or are reassigned. An unclean recovery or election leaves the new leader alone.
     controller_epoch  epoch of the controller that wrote the state last.
     eligible          eligible leader replicas: former ISR members that were in sync until the controller reduced `isr`
                       to one replica. An eligible replica may have the records that the remaining member loses in a

@@ -23,7 +23,9 @@ class WriteState:
 
 @dataclass(frozen=True, slots=True)
 class SendLeaderAndIsr:
-    """Send LeaderAndIsr to one broker again and again until it answers or its channel is closed."""
+    """Send LeaderAndIsr to one broker until it answers or its channel is closed; after the answer call
+    `replicas_answered`.
+    """
 
     broker_id: int
     partitions: tuple[PartitionStateMessage, ...]

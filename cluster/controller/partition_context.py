@@ -318,7 +318,10 @@ class PartitionContext:
         return replace(self, suspects=replace(suspects, members=suspects.members | {broker_id}))
 
     def without_reports_of(self, broker_id: int) -> PartitionContext:
-        """Return the value without the reports of a broker whose registration ended; the same value if it has none."""
+        """Return the value without a broker's reports, and log end requests to it, because its registration ended.
+
+        Return the same value if there are none.
+        """
         gone, query = {broker_id}, self.log_end_query
         asked = query.asked if query else ()
         if broker_id not in self.offline and broker_id not in self.with_loss and broker_id not in asked:

@@ -130,7 +130,8 @@ def choose_recovery_leader(
 
     An eligible replica is electable only if its log contains the best remaining ISR log. An eligible replica whose log
     does not contain it may end in a later epoch, and still lack records that were acknowledged after it left the ISR.
-    If every ISR member reports a loss, no replica is electable, because all logs may lack the lost records.
+    Without an answer of an ISR member that reports no loss, no replica is electable, because all logs may lack the lost
+    records.
     """
     present = [replica for replica in candidates if replica in live]
     if len(present) < len(candidates) and not absent_overdue:

@@ -129,6 +129,11 @@ class CommittedOffsets:
 
 
 def _is_due(commit: Commit, now_ms: int, retention_ms: int, empty_since_ms: int | None) -> bool:
+    """Return whether a commit has expired.
+
+    A commit with an expiry time of its own (`expires_ms` of at least 0) expires then. Any other expires `retention_ms`
+    after the commit, or after `empty_since_ms` if that is later.
+    """
     if commit.expires_ms >= 0:
         return now_ms >= commit.expires_ms
     since_ms = commit.committed_ms if empty_since_ms is None else max(commit.committed_ms, empty_since_ms)

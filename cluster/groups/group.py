@@ -137,10 +137,13 @@ class Group:
     def join(self, request: JoinRequest, waiter: object, now_ms: int) -> list[GroupEffect]:
         """Handle a JoinGroup request for the next generation; the waiter is answered when that generation begins.
 
-        A member whose answer was lost is answered at once. A static member that returns to a stable group is answered
-        once the group is stored. Any other request begins or continues a rebalance. MemberIdRequiredError,
-        UnknownMemberIdError, FencedInstanceIdError, InconsistentGroupProtocolError; GroupMaxSizeReachedError if the
-        group is full, and a known member then leaves.
+        A member whose answer was lost (`_rejoin`) is answered at once. A static member that returns to a stable group
+        is answered once the group is stored, if the group's protocol stays. Any other request begins or continues a
+        rebalance.
+
+        MemberIdRequiredError, UnknownMemberIdError, FencedInstanceIdError, InconsistentGroupProtocolError.
+        GroupMaxSizeReachedError if the group is full. A known member, or one with a pending id, gets that error as its
+        answer instead, and leaves.
         """
         before = None if request.member_id else self._group_members.static_member(request.instance_id)
         known = before or self.members.get(request.member_id)
@@ -179,7 +182,11 @@ class Group:
         return self._rebalance(now_ms)
 
     def _rejoin(self, member: Member, request: JoinRequest, waiter: object, now_ms: int) -> list[GroupEffect]:
-        """Handle a JoinGroup request of a member: repeat the answer if nothing changes, otherwise begin a rebalance."""
+        """Handle a JoinGroup request of a member: begin or continue a rebalance, or repeat the answer.
+
+        The answer to an unchanged request is repeated while the group is completing, and in a stable group unless the
+        member leads. A waiting JoinGroup of this member is refused with RebalanceInProgressError.
+        """
         same = member.protocols == request.protocols
         # While the group is completing, an unchanged request means that the answer was lost. In a stable group only
         # the leader may ask for a new generation without a change, for example when a topic has got more partitions.
@@ -195,7 +202,11 @@ class Group:
         return effects + self._rebalance(now_ms)
 
     def _replace(self, member: Member, request: JoinRequest, waiter: object, now_ms: int) -> list[GroupEffect]:
-        """Give a restarted static member its old place under a new id, and fence its former process."""
+        """Give a restarted static member its old place under a new id, and refuse requests of its former process.
+
+        A stable group is stored, and the member is answered then, if the group's protocol stays. Otherwise a rebalance
+        begins or continues.
+        """
         fenced = FencedInstanceIdError(f"instance id {member.instance_id!r} belongs to a newer member now")
         effects: list[GroupEffect] = [*member.refuse(fenced)]
         self._pending_sync.discard(member.member_id)
@@ -216,6 +227,12 @@ class Group:
         return self._begin_if_all_joined(now_ms) if self.state is GroupState.PREPARING else self._prepare(now_ms)
 
     def _prepare(self, now_ms: int) -> list[GroupEffect]:
+        """Start a rebalance: refuse waiting SyncGroup requests, and await a JoinGroup of every member.
+
+        The wait lasts at most the longest rebalance timeout of the members. An empty group waits `initial_delay_ms` for
+        more members. The generation begins at once if all members have joined and there is no initial wait. The outcome
+        of a `StoreGroup` in flight is ignored from now on.
+        """
         effects: list[GroupEffect] = []
         for member in self.members.values():
             effects += member.answer_sync(_rebalancing(), now_ms)
@@ -326,8 +343,9 @@ class Group:
     def stored(self, number: int, error: BrokerError | None, now_ms: int) -> list[GroupEffect]:
         """Handle the outcome of a `StoreGroup` (`error` None: written).
 
-        A completing group becomes stable and answers all SyncGroup requests; after an error it prepares a new
-        generation. An outcome that a newer write has superseded is ignored.
+        A completing group becomes stable, and all waiting SyncGroup requests are answered. After an error they get the
+        error, and the group prepares a new generation. In a stable group, restarted static members get the answer to
+        their JoinGroup, or the error. An outcome that a newer write or a rebalance has superseded is ignored.
         """
         storing = self._storing
         if storing is None or storing.number != number:

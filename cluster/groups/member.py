@@ -29,7 +29,7 @@ class JoinRequest:
     instance_id           the id of a static member (KIP-345), which keeps its place while it restarts
     protocols             at least one, in order of preference
     needs_id              whether a new dynamic member must join again with the id that it is given (KIP-394)
-    candidate_id          the id that a new member gets
+    candidate_id          the id that a new or restarted static member gets
     can_skip_assignment   whether the client understands that it leads and is not to assign (KIP-814)
     """
 

@@ -70,7 +70,7 @@ class GroupMembers:
         self.leader = self.leader or member.member_id
 
     def remove(self, member: Member) -> None:
-        """Remove a member. If this member led, the oldest remaining one leads."""
+        """Remove a member. If this member led, the member leads that was added first of those that remain."""
         del self.members[member.member_id]
         if member.instance_id is not None:
             del self._static[member.instance_id]

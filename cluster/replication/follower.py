@@ -64,8 +64,9 @@ class TruncateTo:
 
 @frozen
 class RestartAt:
-    """Delete the whole log and restart it at `offset`, the leader's log start, because the leader has none of our
-    records.
+    """Delete the follower's whole log and restart it at `offset`, the leader's log start.
+
+    The leader has none of the follower's records any more.
     """
 
     offset: int

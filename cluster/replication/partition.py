@@ -44,7 +44,8 @@ class Role(Enum):
 class FollowerState:
     """The leader's knowledge of one follower in this epoch; replaced whole on every fetch.
 
-    log_end_offset          the offset of its last fetch, which acknowledges everything before it; −1: no fetch yet
+    log_end_offset          the offset of its last fetch, which acknowledges everything before it; −1: no fetch yet in
+                            this epoch, or none since it registered again or another broker removed it from the ISR
     broker_epoch            the registration under which it fetched
     last_fetch_time_ms      the time of that fetch
     leader_end_offset       the leader's log end offset at that fetch; a follower that reaches it was caught up then
@@ -347,8 +348,9 @@ class Partition:
             self.followers[replica] = known.idle_until(until_ms)
 
     def appended(self, log_end_offset: int, now_ms: int) -> bool:
-        """Note that the leader's own log grew. Return whether that alone advanced the high watermark, with no other ISR
-        member.
+        """Note that the leader's own log grew. Return whether the high watermark advanced.
+
+        The high watermark advances at once only if no other member of the maximal ISR has to acknowledge.
         """
         return self._advance_high_watermark(log_end_offset, now_ms)
 
@@ -425,8 +427,10 @@ class Partition:
     def isr_conflict(
         self, proposal: IsrProposal, actual: VersionedState | None, log_end_offset: int, now_ms: int
     ) -> Facts:
-        """Handle a state written by another broker: adopt it if this leader still leads in its epoch, otherwise stop
-        leading.
+        """Handle a state written by another broker (`actual` None: the partition has no state).
+
+        Adopt it if this leader still leads in its epoch, otherwise stop leading. The outcome of a superseded proposal
+        is ignored.
         """
         if proposal is not self.pending:
             return NOTHING

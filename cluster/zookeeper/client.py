@@ -1,7 +1,7 @@
 """The reads and writes of brokers and the controller in ZooKeeper (Kafka: KafkaZkClient).
 
 No write is repeated blindly. After an unknown outcome the znode is read again and compared with the intended content.
-Every operation gives up after `time_limit_ms`.
+Every read and write gives up after `time_limit_ms`.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ T = TypeVar("T")
 class ZkClient(TopicZnodes):
     """The cluster's operations over one store.
 
-    `time_limit_ms` bounds each operation, however often it must read again; then OutcomeUnknownError is raised. Methods
-    with an `epoch_version` raise ControllerFenced if `/controller_epoch` has another version.
+    `time_limit_ms` bounds each read, and each write together with the reads that decide its outcome; then
+    OutcomeUnknownError is raised. A method of several reads and writes may take longer. Methods with an `epoch_version`
+    raise ControllerFenced if `/controller_epoch` has another version.
     """
 
     def __init__(self, store: Store, clock: Clock, *, time_limit_ms: int = 6000) -> None:

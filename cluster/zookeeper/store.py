@@ -232,4 +232,4 @@ class Store(Protocol):
         """
 
     async def close(self) -> None:
-        """End the session at once, and with it its ephemerals. Without a connection it ends by its timeout."""
+        """End the session at once, and with it its ephemerals. Without a connection the session ends by its timeout."""

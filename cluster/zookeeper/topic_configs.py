@@ -48,7 +48,10 @@ class TopicConfigs:
         return _decoded(node) if exists else None
 
     async def read_all(self, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
-        """Return the own settings of those topics; {} for a topic that has none. Unreadable ones are left out."""
+        """Return the own settings of those topics; {} for a topic that has none, or does not exist.
+
+        Topics with unreadable settings are left out.
+        """
         named = sorted(set(topics))
         nodes = await asyncio.gather(*(self._retrying.get_or_none(znodes.topic_config_path(topic)) for topic in named))
         found: dict[str, Mapping[str, str]] = {}
@@ -63,8 +66,9 @@ class TopicConfigs:
         """Write what `change` returns for the topic's settings, with the notification; return it.
 
         `change` is called again if another client was faster; an exception of `change` ends the attempt. None means
-        that there is no such topic. Unchanged settings are not written. OutcomeUnknownError if a write got no answer
-        and other clients have written since, because a second write could undo their changes.
+        that there is no such topic. Unchanged settings are not written. MalformedZnodeError if the settings are
+        unreadable. OutcomeUnknownError if a write got no answer and other clients have written since, because a second
+        write could undo their changes.
         """
         unanswered: _UnansweredWrite | None = None
         async with self._retrying.deadline():

@@ -12,7 +12,7 @@ class ControllerFenced(TidelogError):
 
 
 class StateConflict(TidelogError):
-    """A partition's state is not the expected one. `actual` is the state found; None: there is no such partition."""
+    """A partition's state is not the expected one. `actual` is the state found; None: the partition has no state."""
 
     def __init__(self, tp: TopicPartition, actual: VersionedState | None) -> None:
         super().__init__(f"{tp}: the state in ZooKeeper is not the expected one but {actual}")
@@ -21,7 +21,7 @@ class StateConflict(TidelogError):
 
 
 class AssignmentConflict(TidelogError):
-    """A topic's assignment is not the expected one. `actual` is the assignment found; None: there is no such topic."""
+    """A topic's assignment is not the expected one. `actual` is the one found; None: it is gone or unreadable."""
 
     def __init__(self, topic: str, actual: TopicAssignment | None) -> None:
         super().__init__(f"topic {topic!r}: the assignment in ZooKeeper is not the expected one but {actual}")

@@ -145,7 +145,10 @@ def decode_controller_epoch(data: bytes) -> int:
 
 
 def encode_broker(registration: BrokerRegistration, now_ms: int) -> bytes:
-    """Encode `/brokers/ids/N`. In Kafka `host` and `port` are the PLAINTEXT listener's, which Tidelog does not have."""
+    """Encode `/brokers/ids/N`. `now_ms` is wall time, for human readers only.
+
+    `host` and `port` are null and −1, as in a Kafka broker without a listener PLAINTEXT.
+    """
     listeners = [Listener(name, endpoint) for name, endpoint in sorted(registration.listeners.items())]
     ours = {"possibly_short": True} if registration.possibly_short else {}
     return _encode(

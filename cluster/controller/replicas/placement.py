@@ -71,7 +71,10 @@ def _go_round(
 
 
 def _follower(first: int, shift: int, index: int, brokers: int) -> int:
-    """Return the broker's index, which is never the leader's because the distance is between 1 and brokers − 1."""
+    """Return the index in the ring of the follower numbered `index`.
+
+    The index is never the leader's (`first`), because the distance is between 1 and brokers − 1.
+    """
     return (first + 1 + (shift + index) % (brokers - 1)) % brokers
 
 

@@ -62,7 +62,7 @@ class MemoryZooKeeper:
     def client_network(self, on_write: Callable[[Set], object] = lambda write: None) -> ClientNetwork:
         """Return a network between some machine and this ensemble, with the conditions of the ensemble.
 
-        `on_write` is called with each write to a node that is about to leave a client here.
+        `on_write` is called with each `Set` that is about to leave a client here.
         """
         network = ClientNetwork(self.conditions, self._rng, self.sessions, self._health, on_write)
         self._networks.append(network)

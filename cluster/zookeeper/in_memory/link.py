@@ -57,7 +57,7 @@ class ClientNetwork:
     The network outlives the clients that use it, and commanded faults hold for all of them.
 
     conditions   may be replaced at any time
-    on_write     called with each write to a node that is about to leave a client here
+    on_write     called with each `Set` that is about to leave a client here
     """
 
     def __init__(
@@ -190,8 +190,10 @@ class Link:
             client.on_link_lost(self)
 
     def set_passing(self, *, requests: bool, answers: bool) -> None:
-        """Set what passes from now on. If nothing does, the silence began at the last ping, which may be some time
-        ago.
+        """Set which directions let messages pass from now on.
+
+        Unless both do, the client abandons the connection after _SILENCE_SHARE of its session timeout. Without requests
+        the session's timeout runs as well. Both times count from the last ping or request, which may be some time ago.
         """
         for stream, passes in ((self._up, requests), (self._down, answers)):
             if passes:
