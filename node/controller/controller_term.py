@@ -221,7 +221,8 @@ class ControllerTerm:
         In that case the controller adopts the assignment that it finds in ZooKeeper. The caller holds `topics_lock`
         and derived `assignment` from the controller's own. If the outcome of the write is unknown, the term ends,
         because the write may be applied now or later; the next term reads everything again. Raise NotControllerError,
-        and end the term too, if the topic has no readable assignment in ZooKeeper.
+        and end the term too, if the topic has no readable assignment in ZooKeeper. Raise StoreError if the outcome is
+        unknown, and ControllerFenced.
         """
         try:
             written = await self._zk_client.write_assignment(assignment, self.lease.epoch_version)

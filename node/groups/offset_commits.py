@@ -154,8 +154,9 @@ class OffsetCommits:
     def delete(self, request: OffsetDeleteRequest, done: OnDone) -> None:
         """Write tombstones for these offsets, except those of topics that members are subscribed to (KIP-496).
 
-        `done` is called once with each partition's result, before this method returns or later. Raise
-        GroupIdNotFoundError, or NonEmptyGroupError if the subscriptions of the group's members are not known.
+        `done` is called once with each partition's result, before this method returns or later. During a rebalance
+        every partition gets GROUP_SUBSCRIBED_TO_TOPIC. Raise GroupIdNotFoundError, or NonEmptyGroupError if the group
+        has members of another protocol type than "consumer".
         """
         shard, hosted = self._coordinator.find(request.group_id)
         if hosted is None:

@@ -172,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def moved_bytes(self) -> int:
-        """Return how many bytes the peer has sent, and how many it has taken of the responses."""
+        """Return the sum of the bytes that the peer has sent, and of the response bytes that it has taken."""
         return self.traffic.received_bytes + self.traffic.sent_bytes - self._unsent_bytes()
 
     @property

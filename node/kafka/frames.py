@@ -66,7 +66,10 @@ class FrameReader:
         return memoryview(self._large)[self._large_end :]
 
     def received(self, count: int) -> list[memoryview]:
-        """Return the frames that `count` more bytes complete. Raise FrameError if the bytes are no frame."""
+        """Return the frames, without their sizes, that the `count` bytes in `space` complete.
+
+        Raise FrameError if the bytes begin another protocol, or a frame of a size that is not allowed.
+        """
         if self._large is not None:
             self._large_end += count
             if self._large_end < self._large_size:

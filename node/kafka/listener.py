@@ -217,9 +217,10 @@ class KafkaListener:
             self.free_memory()
 
     def close_idle(self) -> None:
-        """Close the connections without a request for the maximum idle time.
+        """Close the connections without a new request for the maximum idle time.
 
-        A connection with an unanswered request stays as long as a request may wait, and no longer.
+        A connection with an unanswered request may stay MAX_WAIT_MS longer. One that sends its last responses may stay
+        at most _LINGER_MS.
         """
         now_ms = self._clock.monotonic_ms()
         for connection in list(self._connections):
@@ -229,7 +230,11 @@ class KafkaListener:
                 connection.close()
 
     def free_memory(self) -> None:
-        """While memory is scarce, close the connection that holds most of it among those that move hardly any bytes."""
+        """While memory is scarce, close one connection: that which holds most memory among the stalled ones.
+
+        A connection is stalled if only its peer can free memory, and it has moved less than _LEAST_PROGRESS_BYTES since
+        the previous call. The first call of a scarcity closes none.
+        """
         before, self._moved = self._moved, {}
         if not self.memory.is_scarce:
             return

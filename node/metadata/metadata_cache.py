@@ -105,10 +105,10 @@ class MetadataCache:
     def update(self, request: UpdateMetadataRequest) -> list[TopicInfo]:
         """Apply a request of an admitted controller, and return the topics whose settings have changed.
 
-        Topics that the request does not name stay, unless `every_topic` leaves them out. A request may delete a topic
-        and announce a new topic of the same name. Afterwards `progress` and the subscribers are notified. Raise
-        InvalidRequestError, and apply nothing, if the partitions are more than a cluster can have, because each
-        metadata response to a client lists all of them.
+        Topics that the request does not name stay, unless it lists every topic (`every_topic`) without them. A request
+        may delete a topic and announce a new topic of the same name. Afterwards `progress` and the subscribers are
+        notified. Raise InvalidRequestError, and apply nothing, if one topic or all topics together would have too many
+        partitions, or a count is negative. Each metadata response to a client lists all partitions.
         """
         self._raise_if_too_many(request)
         reconfigured = []

@@ -102,7 +102,7 @@ class RequestContext:
     deadline_ms      until when the sender waits, by this broker's monotonic clock; −1: no limit
     between_brokers  whether the listener is the one for brokers and the controller
     listener         the name of the listener that received the request
-    client_host      the sender's address for requests to join a group; empty for other requests
+    client_host      the sender's address; empty for requests of Tidelog's own protocol other than to join a group
     """
 
     peer: bytes

@@ -66,9 +66,10 @@ class HealthEndpoints:
 
 
 class Scrapes:
-    """Answers that take a few ms of the loop each, and at most a tenth of its time however often they are requested.
+    """Answers that take a few ms of the loop each, and a bounded share of its time however often they are requested.
 
-    A pause follows each answer. All requests that arrive before the next answer is started share that answer.
+    After each answer comes a pause of nine times the answer's duration, at most a second. All requests that arrive
+    before the next answer is started share that answer.
     """
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, Answer]]) -> None:

@@ -193,7 +193,10 @@ class Broker:
             self._ended.set()
 
     async def stop(self) -> None:
-        """Undo all steps that `start` has completed, in reverse order. A serving broker moves leadership away first."""
+        """Undo all steps that `start` has completed, in reverse order.
+
+        A serving broker moves leadership away first, unless it has failed (`failure`).
+        """
         self._health.stage = "stopping"
         await self._undo.aclose()
 

@@ -34,7 +34,7 @@ def log_to(settings: BrokerSettings) -> None:
 
 
 class RateLimitedKazooLog(logging.Filter):
-    """Lets each distinct message of kazoo through once a minute, without its stack.
+    """Lets each distinct message of kazoo, whatever its arguments, through once a minute, without its stack.
 
     Kazoo logs each attempt to connect, twice a second while ZooKeeper is unavailable. Without this limit the rotation
     would drop the broker's own lines within hours.

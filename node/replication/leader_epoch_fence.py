@@ -1,4 +1,4 @@
-"""Fence partition states that contradict what this broker has acted on, also before its restart.
+"""Remember what this broker has acted on, also before its restart, so that older partition states can be refused.
 
 A leader epoch must have one leader only. If ZooKeeper's data was restored from a backup, the controller gives out the
 same epochs again. Two leaders of one epoch would write different records at the same offsets, and no comparison of

@@ -61,12 +61,18 @@ class Purgatories:
         self._schedule()
 
     def mark_changed(self, tp: TopicPartition) -> None:
-        """Mark that the log start offset or the ISR has changed. The next answer reports it; no fetch completes now."""
+        """Make each follower's next fetch check this partition, whose high watermark, log start or ISR has changed.
+
+        No fetch completes now. The next answer to a follower has the two offsets if they have changed.
+        """
         for session in self.sessions:
             session.mark_active(tp)
 
     def records_deleted(self, tp: TopicPartition) -> None:
-        """Answer the followers' fetches at once with a raised log start offset, because a DeleteRecords waits."""
+        """Answer the followers' fetches at once with a raised log start offset, because a DeleteRecords waits.
+
+        Consumers' fetches of the partition are checked too, because their offsets may be deleted.
+        """
         self.consumer_fetches.check_and_complete(tp)
         for session in self.sessions:
             if session.mark_active(tp):

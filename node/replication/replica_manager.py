@@ -236,7 +236,8 @@ class ReplicaManager:
     async def set_aside(self, tp: TopicPartition) -> None:
         """Stop hosting a stray partition and move its log out of the way, without deleting records.
 
-        Any other StorageError takes the log directory offline. Raises OutOfDescriptorsError if the caller should retry.
+        Raises OutOfDescriptorsError if the caller should retry. Any other StorageError takes the log directory offline,
+        and is not raised.
         """
         log.warning("%s: setting the log aside, because broker %d is no replica any more", tp, self.broker_id)
         if (replica := self._replicas.get(tp)) is not None:

@@ -39,7 +39,7 @@ class LatencyHistogram:
 class RequestTimes:
     """The durations and the refusals of one listener's requests.
 
-    by_api    a histogram of durations for each API key; refused requests are left out
+    by_api    a histogram of durations for each API key; requests that were refused as a whole are left out
     now_ns    a monotonic clock, read twice for each request
     refused   the number of requests that were refused as a whole, by error code
     """

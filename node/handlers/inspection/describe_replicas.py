@@ -16,7 +16,8 @@ from tidelog.protocol.messages import (
 def describe_replicas(replicas: ReplicaManager, request: DescribeReplicasRequest) -> DescribeReplicasResponse:
     """Return each partition's offsets and ISR, or an error such as NOT_LEADER_OR_FOLLOWER, in the given order.
 
-    A follower that has not fetched in this leader epoch has the log end offset −1.
+    A follower has the log end offset −1 while it has not fetched in this leader epoch, or not since it registered again
+    or another broker removed it from the ISR.
     """
     return DescribeReplicasResponse(tuple(_describe(replicas, part) for part in request.partitions))
 

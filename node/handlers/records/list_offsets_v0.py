@@ -18,7 +18,10 @@ from tidelog.protocol.list_offsets_v0_messages import (
 
 
 def list_segment_offsets(replicas: ReplicaManager, request: ListSegmentOffsetsRequest) -> ListSegmentOffsetsResponse:
-    """Return one answer or one error for each partition. A partition that occurs twice gets an error."""
+    """Return one answer or one error for each partition. A partition that occurs twice gets an error.
+
+    An answer has at most `max_num_offsets` offsets in falling order, and none above the sender's bound.
+    """
     counts = Counter((part.topic, part.partition) for part in request.partitions)
     answers = []
     for part in request.partitions:

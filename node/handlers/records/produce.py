@@ -55,6 +55,7 @@ class Produces:
     ) -> Response | DeferredResponse | Awaitable[Response] | None:
         """Append the batches. Return the answer, one entry for each partition, a deferred one, or None with acks=0.
 
+        With other `acks` than 0, 1 and −1 nothing is appended, and each partition gets INVALID_REQUIRED_ACKS.
         The answer is deferred if it must wait for validation on a thread, for the ISR, or for a flush.
         """
         acks = request.acks

@@ -93,8 +93,8 @@ class DelayedDeletion(DelayedResponse):
 async def delete_records(replicas: ReplicaManager, request: DeleteRecordsRequest, context: RequestContext) -> Response:
     """Delete the records before each partition's offset (−1: before the high watermark).
 
-    Return one low watermark or one error for each partition, once all live replicas have followed or at the deadline.
-    Raises InvalidRequestError if the timeout is negative.
+    Return one low watermark or one error for each partition, once all live replicas have followed, or as
+    `DelayedDeletion` says. Raises InvalidRequestError if the timeout is negative.
     """
     if request.timeout_ms < 0:
         raise InvalidRequestError(f"timeout_ms={request.timeout_ms}: must be at least 0")

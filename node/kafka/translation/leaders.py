@@ -28,7 +28,11 @@ class LeaderHints:
         return tuple(self._named.values())
 
     def of(self, topic: str, partition: int, error_code: int, is_understood: bool) -> dict[str, Any]:
-        """Return the field `current_leader` of a partition's response, or nothing if there is no hint to give."""
+        """Return the field `current_leader` of a partition's response, and note the leader's address in `endpoints`.
+
+        Return an empty dict, and note nothing, for other errors than NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH,
+        for a version that has no such field (`is_understood` False), and without a leader on this listener.
+        """
         if error_code not in _MOVED or not is_understood:
             return {}
         state = self._metadata.partition_state(topic, partition)

@@ -42,7 +42,11 @@ class LogOffsetTranslation:
         self._handle = handle
 
     def list_offsets(self, request: ListOffsetsRequest, call: Call) -> Outcome:
-        """Look up offsets by time. Version 0 looks them up by the times of segments, as Kafka's first versions did."""
+        """Look up offsets by time. Version 0 looks them up by the times of segments, as Kafka's first versions did.
+
+        A partition with a special timestamp that this version does not have gets UNSUPPORTED_VERSION. The last tiered
+        offset is always −1.
+        """
         if call.version == 0:
             return self._list_segment_offsets(request, call)
         known: dict[tuple[str, int], ListOffsetsPartitionResponse] = {}

@@ -109,7 +109,7 @@ class MetadataTranslation:
     # --- FindCoordinator -----------------------------------------------------------------------------
 
     def find_coordinator(self, request: FindCoordinatorRequest, call: Call) -> Outcome:
-        """Find the coordinators of groups."""
+        """Find the coordinators of groups. Transactional ids get TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
         keys = request.coordinator_keys if call.version >= _SEVERAL_GROUPS else (request.key,)
         if request.key_type == _TRANSACTION:
             return _coordinators(

@@ -110,7 +110,10 @@ class RecordTranslation:
     # --- Fetch ---------------------------------------------------------------------------------------
 
     def fetch(self, request: FetchRequest, call: Call) -> Outcome:
-        """Read records. Only consumers may fetch here, because brokers replicate over their own protocol."""
+        """Read records. Only consumers may fetch here, because brokers replicate over their own protocol.
+
+        A fetch that names an unknown topic id does not wait for records, and that partition gets UNKNOWN_TOPIC_ID.
+        """
         if request.replica_id != CONSUMER_REPLICA_ID or request.replica_state.replica_id != CONSUMER_REPLICA_ID:
             raise InvalidRequestError("followers do not fetch over Kafka's protocol")
         self._note_read(request, call.client)

@@ -50,7 +50,10 @@ class ReplicaFetchers:
         fetcher.put(PartitionFetchState(replica))
 
     def drop(self, tp: TopicPartition) -> None:
-        """Stop fetching the partition, if it is fetched. An answer that arrives later is not applied."""
+        """Stop fetching the partition, if it is fetched. An answer that arrives later is not applied.
+
+        If no other partition of this leader is fetched, the connection to the leader is closed.
+        """
         leader = self._leaders.pop(tp, None)
         if leader is None:
             return

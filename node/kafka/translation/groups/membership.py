@@ -69,7 +69,10 @@ class GroupMembershipTranslation:
     # --- SyncGroup -----------------------------------------------------------------------------------
 
     def sync(self, request: SyncGroupRequest, call: Call) -> Outcome:
-        """Get the member's assignment. The leader's request brings the assignments of all members."""
+        """Get the member's assignment. The leader's request brings the assignments of all members.
+
+        COORDINATOR_LOAD_IN_PROGRESS becomes REBALANCE_IN_PROGRESS, after which the member joins again.
+        """
         if call.version >= _SYNC_NAMES_PROTOCOL and None in (request.protocol_type, request.protocol_name):
             raise InconsistentGroupProtocolError("a SyncGroup request must name the protocol type and the protocol")
         wanted = native.SyncGroupRequest(
@@ -85,13 +88,13 @@ class GroupMembershipTranslation:
 
     @staticmethod
     def sync_refused(request: SyncGroupRequest, error: BrokerError) -> SyncGroupResponse:
-        """Return the response that carries this error."""
+        """Return the response that carries this error, or the one that `sync` puts in its place."""
         return _synced(native.SyncGroupResponse(error.code))
 
     # --- Heartbeat -----------------------------------------------------------------------------------
 
     def heartbeat(self, request: HeartbeatRequest, call: Call) -> Outcome:
-        """Renew the member's session."""
+        """Renew the member's session. While the coordinator loads the group, the answer is success."""
         wanted = native.HeartbeatRequest(
             request.group_id, request.generation_id, request.member_id, request.group_instance_id
         )
@@ -99,7 +102,7 @@ class GroupMembershipTranslation:
 
     @staticmethod
     def heartbeat_refused(request: HeartbeatRequest, error: BrokerError) -> HeartbeatResponse:
-        """Return the response that carries this error."""
+        """Return the response that carries this error; success for COORDINATOR_LOAD_IN_PROGRESS."""
         return _renewed(error.code)
 
     # --- LeaveGroup ----------------------------------------------------------------------------------

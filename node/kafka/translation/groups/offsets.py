@@ -87,7 +87,10 @@ class GroupOffsetTranslation:
     # --- OffsetFetch ---------------------------------------------------------------------------------
 
     def fetch(self, request: OffsetFetchRequest, call: Call) -> Outcome:
-        """Return the committed offsets of a group, or from version 8 on of several."""
+        """Return the committed offsets of a group, or from version 8 on of several.
+
+        COORDINATOR_NOT_AVAILABLE becomes NOT_COORDINATOR, except in version 0.
+        """
         if call.version >= _SEVERAL_GROUPS:
             return self._fetch_of_groups(request, call)
         in_zookeeper = call.version == _IN_ZOOKEEPER
@@ -128,7 +131,10 @@ class GroupOffsetTranslation:
 
     @staticmethod
     def fetch_refused(request: OffsetFetchRequest, error: BrokerError) -> OffsetFetchResponse:
-        """Return the response in which every group has this error, and each partition if the request has no groups."""
+        """Return the response in which every group has this error, or each partition if the request has no groups.
+
+        A group has NOT_COORDINATOR in the place of COORDINATOR_NOT_AVAILABLE.
+        """
         if request.groups:
             code = _fetch_error(error.code)
             return OffsetFetchResponse(
