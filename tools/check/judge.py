@@ -121,7 +121,7 @@ def _read_stable(directory: Path, files: Sequence[str], dump: Dump) -> Reading |
 
 
 def _states(directory: Path, files: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the sizes and modification times of these files and of all other files of their segments.
+    """Return the sizes and modification times of these files, and of all `KINDS` of files beside them by the same name.
 
     The result differs after a broker has written to one of them.
     """

@@ -8,7 +8,7 @@ from tidelog.protocol.kafka.schema import Array, Bytes, Fixed, Nested, Records, 
 
 
 def kafka_example(cls: type[Struct], version: int) -> Any:
-    """Return a structure with a value other than the default in each field of this version, and two in each array."""
+    """Return a structure with a value other than zero or empty in each field of this version, and two in each array."""
     present = [each for each in fields_of(cls) if version in each.versions]
     return cls(**{each.name: _value(each.type, version, number) for number, each in enumerate(present, 1)})
 

@@ -51,7 +51,7 @@ class Outcome:
 
     cases          the number of inputs that were begun
     growth_bytes   the largest memory growth since the end of the warm-up
-    kept           the stored input that ended the run; None if nothing was found
+    kept           the stored input that ended the run; None if nothing was found, or no input was begun
     traceback      the end of the worker's standard error; "" if nothing was found
     """
 
@@ -89,7 +89,7 @@ def fuzz(
     wrong input is stored in the corpus. Ctrl-C ends the run with STOPPED.
 
     Atheris itself keeps memory, which hides a reader that does. Therefore a second process without Atheris tries what
-    was found, and a tenth as many inputs made of it.
+    was found, and inputs made of it: together 10,000 and a tenth of `cases`.
     """
     stages = [(engine, cases, limits)]
     if engine == COVERAGE:

@@ -28,7 +28,7 @@ class FieldDefinition:
 
     @property
     def item_type(self) -> str:
-        """The type without the sign of an array."""
+        """Return the type without the sign of an array."""
         return self.type.removeprefix("[]")
 
 

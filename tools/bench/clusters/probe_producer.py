@@ -27,7 +27,7 @@ class AcknowledgedRecord(NamedTuple):
 class ProbeProducer:
     """Sends a record to each partition every `pace_s` seconds, on a thread of its own, while its context is open.
 
-    Entering the context waits for 100 acknowledgements on every partition. Leaving it waits for the records in flight,
+    Entering the context waits for 101 acknowledgements on every partition. Leaving it waits for the records in flight,
     and raises the error with which the sending has ended, if any.
 
     records   the acknowledged records of each partition so far
@@ -87,7 +87,7 @@ class ProbeProducer:
 class Reader:
     """Consumes new records on a thread of its own while its context is open, and notes when they arrived.
 
-    Entering the context waits for records of every partition.
+    Entering the context waits until 101 polls have returned records of every partition.
 
     arrivals   the moments of polls that returned records of each partition, in seconds of the monotonic clock
     """
