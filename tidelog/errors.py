@@ -533,7 +533,10 @@ class GroupIdNotFoundError(BrokerError):
 
 
 class FetchSessionIdNotFoundError(BrokerError):
-    """The broker has no such fetch session on this connection; the fetcher must begin a new one."""
+    """The broker has no such fetch session; the fetcher must begin a new one.
+
+    A follower's session belongs to one connection and one registration of the follower.
+    """
 
     code = 70
     retriable = True
