@@ -448,10 +448,10 @@ class Consumer(LoopBound):
         return bool(polled) or limit_ms is None
 
     async def close(self, *, autocommit: bool = True, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Commit (if auto-commit is enabled), call the listener, leave the group within `timeout_ms`, free resources.
+        """Commit (if auto-commit is enabled), call the listener, leave the group, free resources.
 
-        With `autocommit` False nothing is committed. A static member does not leave its group. The listener's exception
-        is raised at the end. Idempotent.
+        The commit and the leaving must both end within `timeout_ms` of this call. With `autocommit` False nothing is
+        committed. A static member does not leave its group. The listener's exception is raised at the end. Idempotent.
         """
         autocommit = arguments.flag("autocommit", autocommit)
         time_limit_ms = arguments.timeout_ms("timeout_ms", timeout_ms)

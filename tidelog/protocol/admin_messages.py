@@ -216,7 +216,8 @@ class DeleteRecordsRequest(Request):
     """Deletes records; sent to the partitions' leader.
 
     The answer comes when every live replica has raised its log start offset, or after `timeout_ms`. A partition whose
-    replicas have not followed by then gets REQUEST_TIMED_OUT, although its leader has deleted the records.
+    leader epoch ends before gets NOT_LEADER_OR_FOLLOWER. A partition whose replicas have not followed in time gets
+    REQUEST_TIMED_OUT. In both cases its leader has deleted the records.
     """
 
     partitions: tuple[DeleteRecordsPartition, ...]

@@ -75,7 +75,10 @@ class RecordBuffers(NamedTuple):
         return self._field(self.values, index)
 
     def between(self, low: int, high: int) -> RecordBuffers:
-        """Return the rows from `low` up to but not including `high`. The result shares `data` and the arrays."""
+        """Return the rows from `low` up to but not including `high`.
+
+        The result shares `data` and the arrays; only the dict of `headers` is new. For all rows the result is `self`.
+        """
         if low == 0 and high == len(self.offsets):
             return self
         return RecordBuffers(

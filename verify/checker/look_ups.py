@@ -190,7 +190,7 @@ def _fault_of(look_up: LookUp, record: StoredRecord | None, trimmed: _Trims) -> 
 
 
 class _Trims:
-    """The times at which offsets may be gone, and must be gone."""
+    """For each offset, the time from which a trim may have removed it, and the time from which one must have."""
 
     def __init__(self, trims: Iterable[Trim]) -> None:
         by_offset = sorted(trims)

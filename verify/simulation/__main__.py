@@ -106,7 +106,10 @@ def _run(scenarios: list[Scenario], arguments: argparse.Namespace, *, one: bool)
 
 
 class _Screen:
-    """A printer of permanent lines and, on a terminal, of one progress line below them."""
+    """A printer of permanent lines and of progress: on a terminal one line below them, else a line from time to time.
+
+    quiet   print nothing
+    """
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet

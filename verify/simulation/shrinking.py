@@ -71,9 +71,10 @@ class _Shrinking:
         return self.best.scenario != before and self._tries < _MOST_TRIES
 
     def _fails(self, scenario: Scenario) -> bool:
-        """Return whether the scenario, with its seed or one of the next, has a failure of the first outcome's kinds.
+        """Return whether the scenario has a failure of one of the first outcome's kinds.
 
-        If so, its outcome becomes `best`. False for the scenario of `best` itself, and when no tries are left.
+        A scenario of few faults is tried with its own seed and the next two, any other with its own seed only. The
+        outcome with the failure becomes `best`. False for the scenario of `best` itself, and when no tries are left.
         """
         if scenario == self.best.scenario:
             return False

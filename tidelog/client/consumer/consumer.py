@@ -314,10 +314,10 @@ class Consumer(BlockingClient[AsyncConsumer]):
         return self._wait(self._core.topics(timeout_ms), timeout_ms)
 
     def close(self, *, autocommit: bool = True, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Commit (if auto-commit is enabled), call the listener, leave the group within `timeout_ms`, free resources.
+        """Commit (if auto-commit is enabled), call the listener, leave the group, free resources.
 
-        With `autocommit` False nothing is committed. A static member does not leave its group. The listener's exception
-        is raised at the end. Idempotent.
+        The commit and the leaving must both end within `timeout_ms` of this call. With `autocommit` False nothing is
+        committed. A static member does not leave its group. The listener's exception is raised at the end. Idempotent.
         """
         arguments.flag("autocommit", autocommit)
         arguments.timeout_ms("timeout_ms", timeout_ms)

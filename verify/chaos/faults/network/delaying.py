@@ -46,8 +46,9 @@ def message(kind: int, queue: int, *attributes: tuple[int, bytes]) -> bytes:
 
 
 def configuration(queue: int) -> list[bytes]:
-    """Return the messages that bind the queue, in order. The kernel then reports only the header of each packet, which
-    has the id.
+    """Return the messages to the kernel that bind this program to the queue, and set its length, in the order to send.
+
+    The kernel then reports each packet without its bytes, by a message whose header attribute has the packet's id.
     """
     return [
         message(_CONFIG, queue, (_COMMAND, bytes([_BIND, 0, 0, 2]))),
