@@ -98,11 +98,14 @@ class ClientConnection:
         self._added = (0, 0, 0)
 
     def name_itself(self, client_id: str) -> None:
-        """Note the client id of the latest request."""
+        """Note the client id of the latest request, shortened to MAX_CLIENT_ID characters."""
         self.client_id = client_id[:MAX_CLIENT_ID]
 
     def identify(self, software: Software) -> None:
-        """Note which software the client has said that it is."""
+        """Note the software that the client has stated, and count the connection there.
+
+        Requests and bytes that `add_to_totals` has not added yet go to the new software's totals.
+        """
         self.totals.connections -= 1
         self.software = software
         self.totals = self._owner.software.of(software)

@@ -37,7 +37,10 @@ class NativeClients:
         self._check_at = _FIRST_CHECK
 
     def introduced(self, peer: bytes, host: str, request: ApiVersionsRequest) -> None:
-        """Note a client's handshake, which names its software as "name/version"."""
+        """Note a client's handshake, which names its software as "name/version".
+
+        A software that KIP-511 forbids is not noted. If there are many clients, those that have gone are removed first.
+        """
         client = self._known.get(peer)
         if client is None:
             if len(self._known) >= self._check_at:
@@ -52,7 +55,7 @@ class NativeClients:
             client.identify(software)
 
     def received(self, peer: bytes, header: RequestHeader, request: Request, frames: Sequence[Buffer]) -> None:
-        """Count a request."""
+        """Count a request, and note its client id and topics. A peer without a handshake is ignored."""
         client = self._known.get(peer)
         if client is None:
             return
@@ -73,7 +76,7 @@ class NativeClients:
                     client.note_read(wanted.topic, wanted.topic)
 
     def sent(self, peer: bytes, frames: Sequence[Buffer], is_connected: bool) -> None:
-        """Count a response, or remove the peer that has not been there any more to receive it."""
+        """Count the bytes of a response; remove the peer instead if it has disconnected (`is_connected` False)."""
         client = self._known.get(peer)
         if client is None:
             return

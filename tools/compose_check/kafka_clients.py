@@ -53,7 +53,10 @@ def produce(bootstrap: Endpoint, topic: str, values: Iterable[str]) -> None:
 
 
 def consume(bootstrap: Endpoint, topic: str, group: str, count: int) -> list[str]:
-    """Return the values of the topic, which a new group reads, but no more than arrive with the first `count`."""
+    """Return the values that a new group reads from the start of the topic, until at least `count` have arrived.
+
+    After a minute the values that have arrived by then are returned. Raises Failed if the client reports an error.
+    """
     settings = _settings(bootstrap) | {"group.id": group, "auto.offset.reset": "earliest"}
     values: list[str] = []
     deadline = time.monotonic() + _LONGEST_S

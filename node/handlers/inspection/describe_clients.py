@@ -22,7 +22,11 @@ MAX_NAMED_TOPICS = 50
 def describe_clients(
     clients: ClientConnections, request: DescribeClientsRequest, now_ms: int
 ) -> DescribeClientsResponse:
-    """Return the next part of the connections that the request asks for."""
+    """Return those of the next MAX_EXAMINED connections after the number `request.after` that use a named topic.
+
+    Without named topics all of them are returned, but none whose peer has gone. The response has the number to go on
+    after; −1 if no connection follows.
+    """
     examined, following = clients.after(request.after, MAX_EXAMINED)
     wanted = set(request.topics)
     chosen = [each for each in examined if not wanted or _uses(each, wanted)]
