@@ -86,12 +86,12 @@ class BrokerRegistration:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Return the address that clients connect to."""
+        """Return the address of the listener TIDELOG, to which Tidelog's own clients connect."""
         return self.listeners[CLIENTS]
 
     @property
     def replication_endpoint(self) -> Endpoint:
-        """Return the address that brokers and the controller connect to."""
+        """Return the address of the listener REPLICATION, to which brokers and the controller connect."""
         return self.listeners[BROKERS]
 
 

@@ -103,11 +103,11 @@ class LogEndQuery:
         return self.without(early) if early else self
 
     def not_asked(self, broker_ids: Iterable[int]) -> tuple[int, ...]:
-        """Return the brokers that have neither been asked nor answered."""
+        """Return those of these brokers that have neither been asked nor answered, in the given order."""
         return tuple(each for each in broker_ids if each not in self.asked and each not in self.ends)
 
     def answered(self, broker_ids: Iterable[int]) -> tuple[int, ...]:
-        """Return the brokers that have answered."""
+        """Return those of these brokers that have answered, in the given order."""
         return tuple(each for each in broker_ids if each in self.ends)
 
 

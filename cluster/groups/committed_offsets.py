@@ -71,7 +71,11 @@ class CommittedOffsets:
     # --- writes --------------------------------------------------------------------------------------
 
     def begin(self, tps: Iterable[TopicPartition]) -> None:
-        """Note that commits or tombstones of these partitions are being written. `written` or `failed` must follow."""
+        """Note that commits or tombstones of these partitions are being written.
+
+        `written` or `failed` must follow for commits. For tombstones `failed` must follow in any case, after `read` if
+        they were written.
+        """
         for tp in tps:
             self._pending[tp] = self._pending.get(tp, 0) + 1
 

@@ -78,7 +78,7 @@ class GroupMembers:
             self.leader = next(iter(self.members), "")
 
     def rename(self, member: Member, member_id: str) -> None:
-        """Give a restarted static member its new id; the member keeps its place and its leadership."""
+        """Give a restarted static member its new id, and note the old one as `former_id`. A leader stays the leader."""
         led = self.leader == member.member_id
         self.remove(member)
         member.former_id, member.member_id = member.member_id, member_id

@@ -191,7 +191,7 @@ class MemberHandlers:
         self._members = members
 
     def join(self, request: JoinGroupRequest, context: RequestContext) -> HandlerResult:
-        """Return a response that completes when the next generation begins, or at once with an error.
+        """Return a response that completes when the next generation begins, or at once if `Group.join` answers at once.
 
         With MEMBER_ID_REQUIRED the response has the member id with which the client must join again.
         """
@@ -208,7 +208,10 @@ class MemberHandlers:
         return deferred
 
     def sync(self, request: SyncGroupRequest) -> HandlerResult:
-        """Return a response that completes when the group leader's assignment is written, or at once with an error."""
+        """Return a response that completes when the group leader's assignment is written.
+
+        The response is complete at once with an error, or in a stable group with the member's assignment.
+        """
         deferred = DeferredResponse()
 
         def synced(outcome: Joined | Synced | BrokerError) -> None:

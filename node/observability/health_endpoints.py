@@ -27,7 +27,10 @@ class HealthEndpoints:
         self._scrapes = Scrapes(self._exposed)
 
     def expose(self, metrics: Metrics) -> None:
-        """Answer /metrics with these metrics. Call this once the parts of the broker have been created."""
+        """Answer /metrics with these metrics from now on, and take the broker's readiness from them.
+
+        Call this once the parts of the broker have been created.
+        """
         self._metrics = metrics
 
     def why_not_ready(self) -> str | None:

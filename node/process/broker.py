@@ -91,8 +91,8 @@ class Broker:
     async def start(self) -> None:
         """Start the broker, and return when it is registered and serves clients and brokers.
 
-        Raise UnreachableError if ZooKeeper cannot be reached, OSError if a port is taken, or ConfigError,
-        DataDirectoryError, StorageError or BrokerIdTaken.
+        Raise UnreachableError if ZooKeeper cannot be reached, another StoreError if it stops answering, or OSError if a
+        port is taken. Also raise ConfigError, DataDirectoryError, StorageError or BrokerIdTaken.
         """
         settings = self._settings
         self._events, end_history = self._environment.keep_history(settings)

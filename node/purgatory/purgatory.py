@@ -42,7 +42,7 @@ class DelayedOperation(ABC):
 
     @abstractmethod
     def on_complete(self) -> None:
-        """Answer with the current state. Called when the operation is satisfied or forced."""
+        """Answer with the current state. Called when the operation is satisfied or forced, and by `on_expiration`."""
 
     def on_expiration(self) -> None:
         """Answer that the deadline has passed. Override this if the answer of `on_complete` would be wrong then."""

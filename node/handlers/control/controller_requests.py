@@ -220,7 +220,10 @@ class ControllerRequests:
     async def _delete(
         self, stopped: Collection[StopReplicaPartition], deadline_ms: int
     ) -> Mapping[StopReplicaPartition, int]:
-        """Delete the logs of stopped replicas. Return the error codes of those that could not be deleted."""
+        """Delete the logs of stopped replicas, once their ISR writes in flight have ended.
+
+        If a disk fails, return its error code for every replica, else nothing.
+        """
         to_delete = dict.fromkeys(TopicPartition(each.topic, each.partition) for each in stopped)
         await self._replicas.isr_updates.wait_until_settled(to_delete, deadline_ms)
         try:

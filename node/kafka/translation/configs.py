@@ -75,7 +75,7 @@ class ConfigTranslation:
     # --- IncrementalAlterConfigs ---------------------------------------------------------------------
 
     def alter(self, request: IncrementalAlterConfigsRequest, call: Call) -> Outcome:
-        """Change single settings."""
+        """Change single settings of topics. Each resource has its own result; a broker's settings are refused."""
         alterations = tuple(
             admin.ConfigAlteration(
                 resource.resource_type,

@@ -152,7 +152,7 @@ class RecordTranslation:
         return converted(outcome, lambda response: self._fetched(response, call, session, wanted, unknown))
 
     def _note_read(self, request: FetchRequest, client: ClientConnection) -> None:
-        """Note the topics that the request names; a session's other topics were named on this connection before."""
+        """Note the topics that the request names. The other topics of a fetch session are not noted again."""
         read = client.read
         for topic in request.topics:
             key = topic.topic or topic.topic_id

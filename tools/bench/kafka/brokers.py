@@ -42,7 +42,7 @@ log4j.appender.out.layout.ConversionPattern=%d %p %m (%c)%n
 
 
 def jars_in(directory: Path) -> Path | None:
-    """Return the directory of Kafka's jars: this one, or `libs` in it as in a distribution; None if there are none."""
+    """Return the directory of Kafka's jars: this one, or `libs` or `kafka-lib` in it; None if there are none."""
     places = (directory, directory / "libs", directory / "kafka-lib")
     return next((place for place in places if any(place.glob("kafka_2.*.jar"))), None)
 

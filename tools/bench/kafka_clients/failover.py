@@ -20,7 +20,7 @@ _TIMEOUT_S = 60.0
 
 
 def measure(target: Target) -> dict[str, float]:
-    """Return the time (s) from the kill of a leader to the last first acknowledgement of the partitions that it led.
+    """Return as `gap` the time (s) from a leader's kill until each partition that it led has acknowledged a record.
 
     A record goes to each partition every PACE_S. Only records that were sent after the kill count. The leader is not
     the controller, if another broker leads.

@@ -102,7 +102,10 @@ def _produce(target: Target, topic: str, size: int, partitions: int, seconds: fl
 
 
 def _consume(target: Target, topic: str, size: int, partitions: int, expected: int | None) -> Mapping[str, float]:
-    """Read the topic; raise NotMeasured unless it holds `expected` records. None: it is a mock's."""
+    """Read the topic, and return the figures; raise NotMeasured unless it holds `expected` records.
+
+    None: a mock's topic, which is read `_MOCK_READS` times.
+    """
     from confluent_kafka import Consumer, TopicPartition
 
     settings, reads = (_MOCK_CONSUMER, _MOCK_READS) if expected is None else (_CONSUMER, 1)

@@ -50,7 +50,7 @@ class GroupOffsetTranslation:
     # --- OffsetCommit --------------------------------------------------------------------------------
 
     def commit(self, request: OffsetCommitRequest, call: Call) -> Outcome:
-        """Commit offsets of a group."""
+        """Commit offsets of a group; in version 0, in ZooKeeper."""
         wanted = native.OffsetCommitRequest(
             request.group_id,
             tuple(
@@ -87,7 +87,7 @@ class GroupOffsetTranslation:
     # --- OffsetFetch ---------------------------------------------------------------------------------
 
     def fetch(self, request: OffsetFetchRequest, call: Call) -> Outcome:
-        """Return the committed offsets of a group, or from version 8 on of several.
+        """Return the committed offsets of a group, or from version 8 on of several; in version 0, those in ZooKeeper.
 
         COORDINATOR_NOT_AVAILABLE becomes NOT_COORDINATOR, except in version 0.
         """
