@@ -63,8 +63,9 @@ class AutoTopicCreation:
     def describe(self, request: MetadataRequest, listener: str) -> MetadataResponse:
         """Return the metadata; start to create missing topics if the broker's settings and the request allow it.
 
-        A topic that is being created has LEADER_NOT_AVAILABLE. If the controller has just refused to create the topic,
-        it has the error code of the refusal. Internal topics are not created.
+        Each such topic has LEADER_NOT_AVAILABLE in the response. For RETRY_MS after a failed creation no other one is
+        started, and the topic has the error code of the failure if that is not retriable. Internal topics are not
+        created.
         """
         response = self._metadata.describe(request.topics, listener)
         if not (self._settings.auto_create_topics_enable and request.allow_auto_topic_creation):
@@ -77,7 +78,7 @@ class AutoTopicCreation:
         return replace(response, topics=tuple(topics))
 
     def close(self) -> None:
-        """Stop to wait for the controller, which may still create the topics."""
+        """Stop waiting for the controller, which may still create the topics."""
         for task in self._tasks:
             task.cancel()
 
