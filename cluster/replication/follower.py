@@ -38,7 +38,10 @@ class EpochView(Protocol):
     def latest_epoch(self) -> int | None: ...
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """Return (the largest epoch ≤ `epoch`, its end offset), as `Log.end_offset_for_epoch`; None if unknown."""
+        """Return (the largest epoch ≤ `epoch`, its end offset), as `Log.end_offset_for_epoch`.
+
+        If all known epochs are larger: (`epoch`, the start offset of the first one). None if unknown.
+        """
         ...
 
 
@@ -77,7 +80,7 @@ def decide_truncation(log: EpochView, answered_epoch: int, answered_end: int) ->
 
     A. The leader knows no epoch that old. Truncation would be a guess, so the follower asks again later.
     B. All of my epochs are larger than the answered one, so that every record of mine differs from the leader's:
-       truncate to the start of my log.
+       truncate to the start of my log, or restart the log at the answered end if that lies before its start.
     C. I do not have the answered epoch: truncate to the end of my largest epoch below it, and ask for that one.
     D. Both logs have the epoch: they diverge at the smaller of its two end offsets.
     """

@@ -170,7 +170,7 @@ class Replica:
         self.events.append(self.partition, end, self.log.log_end_offset)
 
     def truncate_to(self, offset: int) -> bool:
-        """Remove the records from `offset` on. Return True if that lowered the high watermark."""
+        """Remove the batch that holds `offset`, and all after it. Return True if that lowered the high watermark."""
         self.log.truncate_to(offset)
         return self._was_cut("the leader's epochs")
 

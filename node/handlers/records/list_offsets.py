@@ -184,7 +184,8 @@ def offset_for_leader_epoch(
     """Return, for each partition, the largest epoch of this leader's log up to the named one, and its end offset.
 
     If all epochs of the log are later, the answer is the named epoch and the first epoch's start offset. If the named
-    epoch is later than the log's latest, both are −1. A partition that this broker does not lead has an error.
+    epoch is negative or later than the log's latest, or the log has none, both are −1. A partition that this broker
+    does not lead has an error.
     """
     for_consumer = request.replica_id == CONSUMER_REPLICA_ID
     return OffsetForLeaderEpochResponse(
