@@ -161,7 +161,7 @@ class Replica:
         return appended
 
     def append_as_follower(self, batches: Buffer, leader_log_start: int) -> None:
-        """Append batches of the leader's log that follow the end of this log.
+        """Append whole batches of the leader's log at the end of this log, with their offsets, epochs and timestamps.
 
         Raises StorageError if the disk fails, and other BrokerErrors if the batches are invalid.
         """

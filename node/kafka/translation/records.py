@@ -167,7 +167,10 @@ class RecordTranslation:
         wanted: Mapping[tuple[str, int], PartitionKey],
         unknown: Iterable[PartitionKey],
     ) -> FetchResponse:
-        """Return the response: all partitions without a session, else those with news for the consumer."""
+        """Return the response, which has all partitions if there is no session, else those with news for the consumer.
+
+        The offsets in it are noted in the session. A partition of an unknown topic id has UNKNOWN_TOPIC_ID.
+        """
         hints = LeaderHints(self._metadata, call.context.listener)
         topics: defaultdict[str | bytes, list[PartitionData]] = defaultdict(list)
 
