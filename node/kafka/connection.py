@@ -154,7 +154,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._waiting.extend(frames)
         self._waiting_bytes += sum(map(len, frames)) + _FRAME_OBJECT_BYTES * len(frames)
-        self.go_on()
+        if self._is_due:
+            self._count()  # a second turn in one iteration of the event loop would delay other connections
+            self._adjust_reading()
+        else:
+            self.go_on()
 
     def pause_writing(self) -> None:
         self._is_sending_paused = True
@@ -203,7 +207,7 @@ class Connection(asyncio.BufferedProtocol):
         """Handle waiting requests as far as the limits allow it, then read more or pause."""
         if not self.is_open:
             return
-        self._is_going_on, self._is_due = True, False
+        self._is_going_on = True
         begun = 0
         until_ns = self._owner.now_ns() + LONGEST_TURN_NS if len(self._waiting) > 1 else 0
         try:
@@ -225,7 +229,11 @@ class Connection(asyncio.BufferedProtocol):
     def _go_on_soon(self) -> None:
         if self._waiting and not self._is_due and not self._is_going_on and self._may_begin():
             self._is_due = True
-            asyncio.get_running_loop().call_soon(self.go_on)
+            asyncio.get_running_loop().call_soon(self._go_on_as_due)
+
+    def _go_on_as_due(self) -> None:
+        self._is_due = False
+        self.go_on()
 
     def _may_begin(self) -> bool:
         return (

@@ -13,6 +13,10 @@ _SIZE = Struct(">i")
 READ_BYTES = 64 * 1024
 #: The first buffer of a larger frame; the buffer doubles until the frame fits.
 _LARGE_BYTES = 128 * 1024
+#: After a read with more frames than this, the connection reads fewer bytes at once. Splitting a whole buffer of the
+#: smallest frames would delay other connections by half a millisecond.
+_MANY_FRAMES = 100
+_READ_BYTES_OF_MANY = 4 * 1024
 
 HTTP, TLS, ZEROMQ = "HTTP", "TLS", "ZeroMQ"
 
@@ -37,11 +41,21 @@ class FrameReader:
     shared            the buffer of READ_BYTES of the event loop; its bytes are used before another connection reads
     """
 
-    __slots__ = ("_held", "_is_first", "_large", "_large_end", "_large_size", "_max_frame_bytes", "_shared")
+    __slots__ = (
+        "_held",
+        "_is_first",
+        "_large",
+        "_large_end",
+        "_large_size",
+        "_max_frame_bytes",
+        "_read_bytes",
+        "_shared",
+    )
 
     def __init__(self, max_frame_bytes: int, shared: memoryview) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._shared = shared
+        self._read_bytes = len(shared)
         self._held = b""  # the first bytes of a frame that fits into the shared buffer
         self._large: bytearray | None = None
         self._large_end = 0
@@ -58,7 +72,7 @@ class FrameReader:
         if self._large is None:
             held = len(self._held)
             self._shared[:held] = self._held
-            return self._shared[held:]
+            return self._shared[held : held + self._read_bytes]
         if self._large_end == len(self._large):
             grown = bytearray(min(self._large_size, 2 * len(self._large)))
             grown[: self._large_end] = self._large
@@ -88,6 +102,7 @@ class FrameReader:
             # Handlers may keep the frame, and the buffer is used again.
             frames.append(memoryview(bytes(shared[body : body + size])))
             begin = body + size
+        self._read_bytes = _READ_BYTES_OF_MANY if len(frames) > _MANY_FRAMES else len(shared)
         if end - begin >= _SIZE.size and size > len(shared) - _SIZE.size:
             held = shared[begin + _SIZE.size : end]
             self._large, self._large_size, self._large_end = bytearray(min(size, _LARGE_BYTES)), size, len(held)

@@ -196,6 +196,18 @@ async def test_expensive_requests_are_handled_one_by_one() -> None:
     assert owner.begun == [b"now %d" % number for number in range(5)]
 
 
+async def test_connection_has_one_turn_in_each_iteration_of_the_loop() -> None:
+    owner, connection, _ = connected()
+    owner.request_ns = LONGEST_TURN_NS + 1
+    for first in (0, 3, 6):
+        send(connection, *(b"now %d" % number for number in range(first, first + 3)))
+    assert owner.begun == [b"now 0"], "more bytes bring no second turn"
+    connection.resume_writing()
+    for handled in range(3, 10):
+        await asyncio.sleep(0)
+        assert len(owner.begun) == handled
+
+
 async def test_requests_that_wait_are_bounded() -> None:
     owner, connection, transport = connected()
     send(connection, *(b"wait %d" % number for number in range(MAX_UNANSWERED + 3)))

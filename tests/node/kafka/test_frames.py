@@ -52,6 +52,15 @@ def test_frames_are_the_same_however_the_network_cuts_them(bodies: list[bytes], 
     assert feed(reader_of(LIMIT), framed(*bodies), [max(each, smallest) for each in pieces]) == bodies
 
 
+def test_many_frames_at_once_are_followed_by_smaller_reads() -> None:
+    reader, small = reader_of(LIMIT), framed(*[b"x" * 20] * 101)
+    assert len(reader.space()) == READ_BYTES
+    assert len(feed(reader, small, [len(small)])) == 101
+    assert len(reader.space()) == 4096
+    assert len(feed(reader, framed(b"y" * 10_000), [4096])) == 1, "a frame may be larger than such a read"
+    assert len(reader.space()) == READ_BYTES
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
