@@ -117,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading_paused = False
         self._is_going_on = False
         self._is_due = False
+        self._has_peer_ended = False
 
     # --- asyncio's callbacks -------------------------------------------------------------------------
 
@@ -159,6 +160,14 @@ class Connection(asyncio.BufferedProtocol):
             self._adjust_reading()
         else:
             self.go_on()
+
+    def eof_received(self) -> bool:
+        """Return whether the connection stays, because requests that have arrived wait to be handled.
+
+        A producer with acks=0 closes its connection when it has sent its last records, and these must not be lost.
+        """
+        self._has_peer_ended = True
+        return self.is_open and bool(self._waiting)
 
     def pause_writing(self) -> None:
         self._is_sending_paused = True
@@ -225,6 +234,11 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on_soon()
         self._count()
         self._adjust_reading()
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._has_peer_ended and self.is_open and not self._waiting:
+            self.end()
 
     def _go_on_soon(self) -> None:
         if self._waiting and not self._is_due and not self._is_going_on and self._may_begin():
@@ -285,6 +299,7 @@ class Connection(asyncio.BufferedProtocol):
             if not self._is_due and not self._is_going_on:
                 self._count()
                 self._adjust_reading()
+                self._end_if_done()
 
     def _answer(self, slot: _Slot, buffers: Frames) -> None:
         """Fill the slot, and send all responses that have no unanswered request before them."""
@@ -321,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def _adjust_reading(self) -> None:
-        if self._transport is None or not self.is_open or self._transport.is_closing():
+        if self._transport is None or not self.is_open or self._transport.is_closing() or self._has_peer_ended:
             return
         is_full = bool(self._waiting) and (
             self._waiting_bytes >= MAX_WAITING_BYTES or len(self._slots) + len(self._waiting) >= MAX_UNANSWERED

@@ -208,6 +208,26 @@ async def test_connection_has_one_turn_in_each_iteration_of_the_loop() -> None:
         assert len(owner.begun) == handled
 
 
+async def test_requests_of_a_peer_that_has_ended_are_handled() -> None:
+    owner, connection, transport = connected()
+    owner.request_ns = LONGEST_TURN_NS + 1
+    send(connection, b"none 0", b"slow 1", b"wait 2", b"none 3")
+    assert connection.eof_received(), "the transport keeps the connection"
+    await turns()
+    owner.answer(b"slow 1")
+    assert not transport.is_ended
+    await turns()
+    assert owner.begun == [b"none 0", b"slow 1", b"wait 2", b"none 3"]
+    assert transport.is_ended, "the connection does not wait for responses"
+    assert transport.sent == b"<slow 1>"
+
+
+async def test_connection_without_waiting_requests_ends_with_its_peer() -> None:
+    _, connection, _ = connected()
+    send(connection, b"now 1", b"wait 2", b"slow 3")
+    assert not connection.eof_received()
+
+
 async def test_requests_that_wait_are_bounded() -> None:
     owner, connection, transport = connected()
     send(connection, *(b"wait %d" % number for number in range(MAX_UNANSWERED + 3)))
