@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.retry import KazooRetry
 
 from tidelog.errors import LocalError
 
@@ -26,19 +27,20 @@ def expire(hosts: str, registration: str) -> int:
     """Expire the session that owns the ephemeral znode `registration`, and return the znode's czxid.
 
     A second client takes over the session by its id and password, and closes it. The owner may take its session back in
-    between; the call tries again then. Raise LocalError if there is no such znode, if the session still exists after 20
-    s, or if ZooKeeper does not answer. The call blocks.
+    between; the call tries again then. A lost connection of this client is made again. Raise LocalError if there is no
+    such znode, if the session still exists after 20 s, or if ZooKeeper does not answer for 20 s. The call blocks.
     """
     deadline = time.monotonic() + _EXPIRED_S
+    retry = KazooRetry(max_tries=-1, max_delay=_GONE_S, deadline=_EXPIRED_S)
     try:
         with _connected(hosts, _EXPIRED_S) as client:
-            stat = client.exists(registration)
+            stat = retry(client.exists, registration)
             if stat is None or not stat.ephemeralOwner:
                 raise LocalError(f"{registration} is not registered in ZooKeeper")
             czxid, session = int(stat.czxid), int(stat.ephemeralOwner)
 
             def is_gone() -> bool:
-                found = client.exists(registration)
+                found = retry(client.exists, registration)
                 return found is None or found.czxid != czxid
 
             while not is_gone():
