@@ -218,3 +218,11 @@ def test_bound_of_one_broker_does_not_apply_to_another() -> None:
         made(resources.OutOfDescriptors, _unserved=1),
     ):
         assert kept.broken(QUIET) is None
+
+
+async def test_vanished_directory_bites_although_its_broker_starts_slowly() -> None:
+    logged = [[], [], ["3 logs are missing"]]
+    fault = full_disks.Vanished()
+    vars(fault).update(victims=(1,), _said=SimpleNamespace(lines=lambda pattern: logged.pop(0)))
+    await fault._listen()
+    assert fault.bit(QUIET) == "broker 1 logged: 3 logs are missing"

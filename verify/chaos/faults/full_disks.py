@@ -6,6 +6,7 @@ import asyncio
 import random
 import re
 import shutil
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -21,6 +22,7 @@ from verify.chaos.faults.support.tools import quietly, run_aside
 from verify.chaos.targets import sessions
 
 _REFUSAL_MS = 20_000
+_LOGGED_S, _LOOK_EVERY_S = 20.0, 0.05
 #: The log line of a broker whose disk is full.
 _FULL = r"is offline.*No space left"
 #: The log line of a broker whose data directory is empty.
@@ -222,8 +224,16 @@ class Vanished(BrokerFault):
         return f"{victim_name}, killed, and started without its data directory"
 
     async def _listen(self) -> None:
-        if self._said is not None:
-            self._missed = await asyncio.to_thread(self._said.lines, _GONE)
+        """Wait up to 20 s until the broker has logged which logs are missing, because a busy machine may need longer
+        than the fault lasts to start a broker.
+        """
+        if self._said is None:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOGGED_S):
+                while not self._missed:
+                    self._missed = await asyncio.to_thread(self._said.lines, _GONE)
+                    await asyncio.sleep(_LOOK_EVERY_S)
 
     def bit(self, evidence: Evidence) -> str | None:
         return f"broker {self.victims[0]} logged: {self._missed[0]}" if self._missed else None
