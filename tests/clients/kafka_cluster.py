@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -24,14 +24,24 @@ class KafkaCluster:
     kafka_bootstrap_servers   for Kafka clients
     """
 
-    def __init__(self, directory: Path, zookeeper: str, brokers: int, settings: dict[str, str | int]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        zookeeper: str,
+        brokers: int,
+        settings: dict[str, str | int],
+        through: Callable[[int], int] | None = None,
+    ) -> None:
         self._directory = directory
         self._zookeeper = zookeeper
         self._settings = settings
         self._ports = {broker_id: [choose_port() for _ in range(3)] for broker_id in range(1, brokers + 1)}
         self._processes: dict[int, Process] = {}
         self.bootstrap_servers = ",".join(f"{LOOPBACK}:{ports[0]}" for ports in self._ports.values())
-        self.kafka_bootstrap_servers = ",".join(f"{LOOPBACK}:{ports[2]}" for ports in self._ports.values())
+        self._advertised = {
+            broker_id: ports[2] if through is None else through(ports[2]) for broker_id, ports in self._ports.items()
+        }
+        self.kafka_bootstrap_servers = ",".join(f"{LOOPBACK}:{port}" for port in self._advertised.values())
 
     def start(self) -> None:
         """Start all brokers, and wait until they serve."""
@@ -54,6 +64,11 @@ class KafkaCluster:
             "log_dirs": [str(self._directory / f"broker-{broker_id}")],
             "zookeeper": self._zookeeper,
             "listeners": [f"TIDELOG://{native}", f"REPLICATION://{between}", f"KAFKA://{kafka}"],
+            "advertised_listeners": [
+                f"TIDELOG://{native}",
+                f"REPLICATION://{between}",
+                f"KAFKA://{LOOPBACK}:{self._advertised[broker_id]}",
+            ],
             "log_file": str(self._directory / f"broker-{broker_id}.log"),
             **self._settings,
         }
@@ -82,11 +97,16 @@ class KafkaCluster:
 
 
 @contextmanager
-def kafka_cluster(directory: Path, brokers: int = 3, **settings: str | int) -> Iterator[KafkaCluster]:
-    """Run a cluster. `settings` are settings of all its brokers."""
+def kafka_cluster(
+    directory: Path, brokers: int = 3, *, through: Callable[[int], int] | None = None, **settings: str | int
+) -> Iterator[KafkaCluster]:
+    """Run a cluster. `settings` are settings of all its brokers.
+
+    through   returns for a broker's port the port that the broker tells Kafka clients; None: the same
+    """
     with ExitStack() as stack:
         zookeeper = stack.enter_context(EmbeddedZooKeeper(directory / "zookeeper"))
-        cluster = KafkaCluster(directory, zookeeper.hosts, brokers, settings)
+        cluster = KafkaCluster(directory, zookeeper.hosts, brokers, settings, through)
         stack.callback(cluster.stop)
         cluster.start()
         yield cluster

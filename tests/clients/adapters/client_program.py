@@ -15,6 +15,7 @@ import tempfile
 import threading
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from tests.clients.adapters.foreign_client import ReadRecord, Record, RefusedError
@@ -61,10 +62,13 @@ class ProgramProcess:
 
     def stop(self) -> None:
         """End the input, and kill the process if that does not end it."""
+        if self._errors.closed:
+            return
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
-            self._process.wait(10)
+            self._process.wait(5)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -83,18 +87,20 @@ class ProgramClient:
         self._command = command
         self._servers = bootstrap_servers
         self._running: ProgramProcess | None = None
+        self._started: list[ProgramProcess] = []
 
     def start(self) -> ProgramProcess:
-        """Start another process of the program, which the caller stops."""
-        return ProgramProcess([*self._command(), self._servers])
+        """Start another process of the program. The process is stopped with this client, or before by the caller."""
+        self._started.append(ProgramProcess([*self._command(), self._servers]))
+        return self._started[-1]
 
     def ask(self, what: str, **arguments: Any) -> Any:
         """Return the result of a command."""
         return self._process().ask({"do": what, **arguments})
 
     def stop(self) -> None:
-        if self._running is not None:
-            self._running.stop()
+        for each in self._started:
+            each.stop()
 
     def _process(self) -> ProgramProcess:
         if self._running is None:
