@@ -16,7 +16,9 @@ from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 import zmq
+from zmq.utils.monitor import parse_monitor_message
 
+from node.net.foreign_peers import ForeignPeers
 from tidelog.model import Buffer, Endpoint
 from tidelog.protocol.native.sockets import (
     READ_BATCH,
@@ -83,9 +85,18 @@ class Listening(Protocol):
 #: Called with the connection's identity and the frames of a message.
 OnMessage = Callable[[bytes, list[memoryview]], None]
 
-#: Binds an endpoint, or raises OSError if it is taken. The last argument is called after each group of messages that
-#: were received together.
-Listen = Callable[[Endpoint, OnMessage, Callable[[], None]], Listening]
+#: Binds an endpoint, or raises OSError if it is taken. The third argument is called after each group of messages that
+#: were received together, and the fourth after a peer was disconnected that spoke Kafka's protocol.
+Listen = Callable[[Endpoint, OnMessage, Callable[[], None], Callable[[], None]], Listening]
+
+_MONITORED = (
+    zmq.EVENT_ACCEPTED
+    | zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
 
 
 @dataclass(slots=True)
@@ -134,6 +145,7 @@ class Router:
 
     on_message   called on the event loop for each message, with the peer's identity and the message's frames
     settle       called after each group of messages that were received together
+    on_kafka     called after a peer was disconnected that spoke Kafka's protocol
     socket       an unbound ROUTER socket; None: a new one
     """
 
@@ -142,10 +154,13 @@ class Router:
         endpoint: Endpoint,
         on_message: OnMessage,
         settle: Callable[[], None],
+        on_kafka: Callable[[], None],
         socket: zmq.Socket[bytes] | None = None,
     ) -> None:
         self._on_message = on_message
         self._settle = settle
+        self._on_kafka = on_kafka
+        self._foreign_peers = ForeignPeers()
         be_ready_for_large_frames()
         self._socket = socket or open_socket(zmq.ROUTER)
         self._parked: dict[bytes, _Parked] = {}
@@ -162,6 +177,10 @@ class Router:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(descriptor_of(self._socket), self._on_readable)
         self._open = True
+        self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(_MONITORED)
+        self._loop.add_reader(descriptor_of(self._monitor), self._on_monitor)
+        # The descriptor signals only changes, so events that have already happened are read at once.
+        self._loop.call_soon(self._on_monitor)
 
     def send(self, peer: bytes, frames: list[Buffer]) -> bool:
         if not self._open:
@@ -187,8 +206,25 @@ class Router:
         if not self._open:
             return
         self._open = False
+        self._loop.remove_reader(descriptor_of(self._monitor))
         self._loop.remove_reader(descriptor_of(self._socket))
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
         self._socket.close(linger=0)
+
+    def _on_monitor(self) -> None:
+        while self._open and has_input(self._monitor):
+            event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
+            match event["event"]:
+                case zmq.EVENT_ACCEPTED:
+                    self._foreign_peers.accepted(event["value"])
+                case zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                    self._foreign_peers.succeeded()
+                case zmq.EVENT_DISCONNECTED:
+                    if self._foreign_peers.disconnected(event["value"]):
+                        self._on_kafka()
+                case _:
+                    self._foreign_peers.failed()
 
     def _on_readable(self) -> None:
         self._reading = self._recheck_due = True

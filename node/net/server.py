@@ -73,6 +73,8 @@ MAX_WAIT_MS = 600_000
 MAX_PARKED = 256
 MAX_UNREAD_BYTES = 104_857_600
 _MOST_ERROR_TEXT = 1000
+#: The pause between two log lines about Kafka clients that try this port.
+_KAFKA_LINE_PAUSE_MS = 10_000
 
 _REQUESTS: dict[int, type[Request]] = {
     cls.api: cls
@@ -132,6 +134,7 @@ class Server:
     times            the durations and the refusals of this listener's requests
     listen           binds the endpoint and moves the messages
     clients          where the connections of this listener are listed; None: nowhere
+    kafka_address    where Kafka clients connect, for the log line about one that came here; empty: nowhere
     """
 
     def __init__(
@@ -148,8 +151,11 @@ class Server:
         listen: Listen = Router,
         events: Events = NO_EVENTS,
         clients: ClientConnections | None = None,
+        kafka_address: str = "",
     ) -> None:
         self.endpoint = endpoint
+        self._kafka_address = kafka_address
+        self._next_kafka_line_ms = 0
         self._identity = identity
         self._handler = handler
         self._settle = settle
@@ -168,7 +174,7 @@ class Server:
 
     def start(self) -> None:
         """Bind the endpoint and begin to accept requests. Raise OSError, which names the endpoint, if it is taken."""
-        self._listening = self._listen(self.endpoint, self._on_request, self._settle)
+        self._listening = self._listen(self.endpoint, self._on_request, self._settle, self._on_kafka_peer)
         self.endpoint = self._listening.endpoint
 
     def stop(self) -> None:
@@ -181,6 +187,19 @@ class Server:
             self._clients.close()
         for future in list(self._waiting):
             future.cancel()
+
+    def _on_kafka_peer(self) -> None:
+        """Log that a Kafka client tried this port, at most once in some seconds, because such a client comes again."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._next_kafka_line_ms:
+            return
+        self._next_kafka_line_ms = now_ms + _KAFKA_LINE_PAUSE_MS
+        where = self._kafka_address or "a listener KAFKA, which this broker does not have"
+        log.warning(
+            "%s at %s: a peer speaks Kafka's protocol, but this port speaks Tidelog's: the connection is closed;"
+            " Kafka clients connect to %s",
+            self._listener, self.endpoint, where,
+        )  # fmt: skip
 
     def _on_request(self, peer: bytes, frames: list[memoryview]) -> None:
         begun_ns = self.times.now_ns()

@@ -329,6 +329,9 @@ class Broker:
             listen=self._environment.listen,
             events=self._events,
             clients=None if listener.between_brokers else self._clients,
+            kafka_address=next(
+                (str(each.advertised) for each in self._settings.listener_endpoints if each.for_kafka_clients), ""
+            ),
         )
         server.start()
         self._undo.callback(server.stop)

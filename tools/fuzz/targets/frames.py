@@ -111,7 +111,9 @@ class _Listener:
     def __init__(self, *, between_brokers: bool) -> None:
         sockets: list[_FakeSocket] = []
 
-        def listen(endpoint: Endpoint, take: OnMessage, settle: Callable[[], None]) -> _FakeSocket:
+        def listen(
+            endpoint: Endpoint, take: OnMessage, settle: Callable[[], None], on_kafka: Callable[[], None]
+        ) -> _FakeSocket:
             sockets.append(_FakeSocket(endpoint, take, settle))
             return sockets[-1]
 

@@ -180,11 +180,17 @@ class Network:
         return wire
 
     def listen(
-        self, machine: Machine, process: Process, endpoint: Endpoint, on_message: OnMessage, settle: Callable[[], None]
+        self,
+        machine: Machine,
+        process: Process,
+        endpoint: Endpoint,
+        on_message: OnMessage,
+        settle: Callable[[], None],
+        on_kafka: Callable[[], None],
     ) -> SimulatedRouter:
         """Begin to accept connections at an endpoint. OSError if a process listens there already.
 
-        `settle` is called after each message.
+        `settle` is called after each message. `on_kafka` is never called, because no Kafka client is simulated.
         """
         if endpoint in self._listening:
             raise OSError(98, f"cannot listen on {endpoint}: Address already in use")
