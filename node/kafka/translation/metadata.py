@@ -245,6 +245,9 @@ def _described_partition(partition: native.PartitionMetadata) -> DescribeTopicPa
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,
+        # Java's AdminClient reads both lists without a check for null.
+        eligible_leader_replicas=(),
+        last_known_elr=(),
         offline_replicas=partition.offline_replicas,
     )
 

@@ -176,7 +176,8 @@ def test_topics_are_described_page_by_page() -> None:
             seen += [(each.name, [part.partition_index for part in each.partitions]) for each in answer.topics]
             for part in (part for each in answer.topics for part in each.partitions):
                 assert part.leader_id in part.isr_nodes and len(part.replica_nodes) == 3
-                assert part.eligible_leader_replicas is None and part.last_known_elr is None
+                # The Java AdminClient fails with a NullPointerException if a list is null.
+                assert part.eligible_leader_replicas == part.last_known_elr == ()
             cursor = answer.next_cursor
             if cursor is None:
                 break
