@@ -73,10 +73,14 @@ class Stream:
 def survivors_of_a_kill(
     cluster: ClusterUnderTest, topic: str, producer: ForeignClient, reader: ForeignClient, *, is_idempotent: bool | None
 ) -> tuple[list[bytes], list[bytes]]:
-    """Kill the leader while the client produces. Return the acknowledged values, and all values that are read back."""
+    """Kill the leader while the client produces. Return the acknowledged values, and all values that are read back.
+
+    The producer asks for acks=all. The default of aiokafka and sarama is acks=1, with which a killed leader may lose
+    records.
+    """
     tp, stream, outcome = TopicPartition(topic, 0), Stream(), []
     thread = threading.Thread(
-        target=lambda: outcome.append(producer.produce(topic, stream, is_idempotent=is_idempotent))
+        target=lambda: outcome.append(producer.produce(topic, stream, acks="all", is_idempotent=is_idempotent))
     )
     thread.start()
     leader = cluster.leader(tp)
