@@ -22,7 +22,9 @@ _PRODUCER = {
     "queue.buffering.max.messages": 400_000,
     "queue.buffering.max.kbytes": 256 << 10,
 }
+#: By default a consumer with 100,000 records in its queue does not fetch for a second, which would bound small records.
 _CONSUMER = {
+    "fetch.queue.backoff.ms": 10,
     "enable.auto.commit": False,
     "fetch.message.max.bytes": 4 << 20,
     "queued.max.messages.kbytes": 256 << 10,
