@@ -198,7 +198,17 @@ class Metrics:
         )
         for listener, requests in self.request_times.items():
             for api_key, durations in sorted(requests.by_api.items()):
-                times.add(durations, listener, ApiKey(api_key).name)
+                times.add(durations, listener, _api_name(api_key))
             for code, count in sorted(requests.refused.items()):
                 refused.add(count, listener, type(error_for(code)).__name__)
         return [times, refused]
+
+
+#: APIs of Kafka's protocol that Tidelog's own does not have.
+_KAFKA_APIS = {33: "ALTER_CONFIGS", 60: "DESCRIBE_CLUSTER", 75: "DESCRIBE_TOPIC_PARTITIONS"}
+
+
+def _api_name(api_key: int) -> str:
+    if api_key in ApiKey.__members__.values():
+        return ApiKey(api_key).name
+    return _KAFKA_APIS.get(api_key, f"API_{api_key}")

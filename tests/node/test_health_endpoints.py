@@ -226,7 +226,8 @@ async def test_requests_are_counted_by_listener_and_api() -> None:
     now_ns = 0
     times = RequestTimes(lambda: now_ns)
     now_ns = 300_000
-    times.answered(ApiKey.PRODUCE, 0)
+    for api in (ApiKey.PRODUCE, 60, 999):  # 60 is Kafka's DescribeCluster, which our own protocol lacks
+        times.answered(api, 0)
     times.refused_with(MessageTooLargeError.code)
     async with MemoryCluster() as cluster:
         of = metrics_of(cluster, 1)
@@ -234,6 +235,8 @@ async def test_requests_are_counted_by_listener_and_api() -> None:
         samples = await series(of)
     assert samples['tidelog_request_seconds_bucket{api="PRODUCE",door="clients",le="0.00025"}'] == 0
     assert samples['tidelog_request_seconds_bucket{api="PRODUCE",door="clients",le="0.0005"}'] == 1
+    assert samples['tidelog_request_seconds_count{api="DESCRIBE_CLUSTER",door="clients"}'] == 1
+    assert samples['tidelog_request_seconds_count{api="API_999",door="clients"}'] == 1
     assert samples['tidelog_request_seconds_sum{api="PRODUCE",door="clients"}'] == pytest.approx(0.0003)
     assert samples['tidelog_requests_refused_total{door="clients",error="MessageTooLargeError"}'] == 1
 
