@@ -1,7 +1,8 @@
-"""Finds Java and the jars of Kafka's dump tool, and fetches the jars once."""
+"""Finds Java and the jars of Kafka's brokers and tools, and fetches the jars once."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -45,7 +46,7 @@ def _find_java(environment: Mapping[str, str]) -> str:
 def kafka_jars(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the directory of the jars, which Maven fetches first if it is missing. Raises NotRun if that fails."""
     cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidelog" / "kafka"
-    jars = cache / KAFKA_VERSION
+    jars = cache / f"{KAFKA_VERSION}-{hashlib.sha256(_POM.read_bytes()).hexdigest()[:8]}"
     if not jars.is_dir():
         _fetch(jars, environment)
     return jars
