@@ -139,8 +139,8 @@ class Consumer(LoopBound):
     async def unsubscribe(self) -> None:
         """Commit (if auto-commit is enabled), leave the group, and unassign all partitions, also those of `assign`.
 
-        The listener's `on_partitions_revoked` gets all partitions; its exception is raised at the end. Without a group
-        nothing is committed.
+        The listener's `on_partitions_revoked` gets all partitions; its exception is raised at the end. The commit and
+        the leave together have 10 s; errors of both are only logged. Without a group nothing is committed.
         """
         fetcher = self._started()
         try:
@@ -157,9 +157,10 @@ class Consumer(LoopBound):
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: int | None = None
     ) -> None:
-        """Commit these offsets for the group, or for each assigned partition the offset after the last returned record.
+        """Commit these offsets for the group; None: the position of each assigned partition.
 
-        Raises InvalidGroupIdError without a group, and the errors of `tidelog.Consumer.commit`.
+        A position is the offset after the last returned record, or the offset that the user has sought to. Raises
+        InvalidGroupIdError without a group, and the errors of `tidelog.Consumer.commit`.
         """
         wanted = None if offsets is None else arguments.commits("offsets", offsets)
         self.client.background.raise_failure()
@@ -429,7 +430,10 @@ class Consumer(LoopBound):
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        """Return the next record of the assigned partitions; stop if none arrives for `consumer_timeout_ms`."""
+        """Return the next record of the assigned partitions.
+
+        The iteration stops if no record arrives for `consumer_timeout_ms`; None: it waits without a limit.
+        """
         while (record := self.poll_remainder.next()) is None:
             if not await self.fill_remainder():
                 raise StopAsyncIteration
@@ -448,10 +452,11 @@ class Consumer(LoopBound):
         return bool(polled) or limit_ms is None
 
     async def close(self, *, autocommit: bool = True, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Commit (if auto-commit is enabled), call the listener, leave the group, free resources.
+        """Commit (if auto-commit is enabled), call the listener, leave the group, and free the resources.
 
-        The commit and the leaving must both end within `timeout_ms` of this call. With `autocommit` False nothing is
-        committed. A static member does not leave its group. The listener's exception is raised at the end. Idempotent.
+        `timeout_ms` limits the commit and the leave together; the time of the listener counts, but the listener is not
+        interrupted. With `autocommit` False nothing is committed. A static member does not leave its group. The
+        listener's exception is raised at the end. Idempotent.
         """
         autocommit = arguments.flag("autocommit", autocommit)
         time_limit_ms = arguments.timeout_ms("timeout_ms", timeout_ms)

@@ -44,7 +44,7 @@ class ClusterView:
     controller_id   −1: no controller is known
     brokers         the addresses of the live brokers by id
     topics          the topics that a broker has described
-    refused         the topics for which the last answer has an error, with its code; `topics` may still have them
+    refused         the topics whose latest answer was an error, with the error's code; `topics` may still have them
     version         counts the merged answers; 0 means that no broker has answered yet
     """
 

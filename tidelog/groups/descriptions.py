@@ -75,7 +75,8 @@ class MemberDescription:
     """One member of a group.
 
     group_instance_id    None for a dynamic member
-    topics, assignment   the subscription and the partitions; None if the member does not use the consumer protocol
+    topics, assignment   the subscription and the partitions; None if the member does not use the consumer protocol, or
+                         if its bytes are unreadable
     stage                None if the coordinator does not report it
     """
 
@@ -118,7 +119,7 @@ def listing_of(listed: ListedGroup, coordinator: int) -> ConsumerGroupListing:
 def describe_group(described: DescribedGroup, coordinator: int) -> ConsumerGroupDescription:
     """Return the description of a group from the coordinator's answer, which must not be an error.
 
-    Members whose subscription or assignment is unreadable have None there.
+    An unreadable assignment is None; if the subscription is unreadable, both are None.
     """
     return ConsumerGroupDescription(
         described.group_id,

@@ -58,10 +58,11 @@ class Admin(BlockingClient[AsyncAdmin]):
     def create_topics(
         self, topics: Iterable[NewTopic], timeout_ms: int | None = None, validate_only: bool = False
     ) -> list[CreatedTopic]:
-        """Create topics; return each topic's id and sizes when every partition has a leader that this client sees.
+        """Create topics; return each topic's id, number of partitions and replication factor, in the given order.
 
-        Raises the first topic's error; the other topics may have been created. After a TimeoutError the topics may
-        exist. With `validate_only` nothing is created, and the result says what would be created.
+        The call returns when every partition has a leader that this client sees. Raises the first topic's error; the
+        other topics may have been created. After a TimeoutError the topics may exist. With `validate_only` nothing is
+        created, and the result says what would be created.
         """
         return self._wait(self._core.create_topics(topics, timeout_ms, validate_only), timeout_ms)
 
@@ -126,7 +127,7 @@ class Admin(BlockingClient[AsyncAdmin]):
     def describe_topics(
         self, topics: Iterable[str] | None = None, timeout_ms: int | None = None
     ) -> list[TopicDescription]:
-        """Describe the named topics in the given order, or all in alphabetical order.
+        """Describe the named topics in the given order, or all, internal ones included, in alphabetical order.
 
         A partition has its leader, leader epoch, replicas, ISR, log start offset, high watermark, log end offset and
         lag. Values that only the leader knows are None if the leader does not answer within 2 s. Raises
@@ -137,9 +138,9 @@ class Admin(BlockingClient[AsyncAdmin]):
     def describe_times(self, topic: str, timeout_ms: int | None = None) -> list[PartitionTimes]:
         """Return each partition's size and time span, in the order of the partitions.
 
-        Unknown values of a partition are None, and `error` is set, if its leader does not answer within 3 s. Raises
-        UnknownTopicOrPartitionError if the topic does not exist. `tidelog.client.admin.timestamp_skew.find_skew`
-        reports which timestamps make look-ups by time surprising.
+        If a partition's leader does not answer a request within 3 s, the values in question are None. `error` is then
+        set, unless only the size is unknown. Raises UnknownTopicOrPartitionError if the topic does not exist.
+        `tidelog.client.admin.timestamp_skew.find_skew` reports which timestamps make look-ups by time surprising.
         """
         return self._wait(self._core.describe_times(topic, timeout_ms), timeout_ms)
 
@@ -257,10 +258,11 @@ class Admin(BlockingClient[AsyncAdmin]):
         return self._wait(call, timeout_ms)
 
     def list_consumer_groups(self, states: Iterable[str] = (), timeout_ms: int | None = None) -> ConsumerGroupListings:
-        """Return the groups of all live brokers by name, in these states ("Stable", "Empty", …) or in any state.
+        """Return the groups that live brokers coordinate, ordered by name, in these states ("Stable", …) or in any.
 
         Each broker lists the groups that it coordinates. A broker that does not answer within 5 s, or is still loading
-        its groups, is named in `errors`; `all()` raises an error if there is such a broker.
+        its groups, is named in `errors`; `all()` raises an error if there is such a broker. `leaderless` names
+        partitions of the offsets topic whose groups no broker lists.
         """
         return self._wait(self._core.list_consumer_groups(states, timeout_ms), timeout_ms)
 

@@ -15,8 +15,8 @@ class PartitionDescription:
 
     leader     −1: none
     replicas   with the preferred leader first
-    lag        for each follower, how many offsets it is behind the log end; None if the leader knows no fetch of it in
-               this epoch
+    lag        by follower, how many offsets it is behind the log end; an entry is None if the leader knows no fetch of
+               that follower in its leader epoch
     """
 
     partition: int

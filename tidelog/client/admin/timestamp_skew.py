@@ -34,8 +34,9 @@ class SkewKind(StrEnum):
 
     OUT_OF_ORDER   a later offset has an earlier timestamp, by a second or more
     FUTURE         the newest record is five minutes or more ahead of this machine's clock
-    FAR_APART      partitions begin later, or end earlier, than others
-    UNEVEN         the largest partition is more than ten times as large as the smallest
+    FAR_APART      partitions begin later, or end earlier, than another by more than an hour and a tenth of the span of
+                   all partitions
+    UNEVEN         the largest partition has 1 MiB or more, and is more than ten times as large as the smallest
     """
 
     OUT_OF_ORDER = "out_of_order"

@@ -23,14 +23,16 @@ _TIME_LIMIT_MS = 3_000
 
 @dataclass(frozen=True, slots=True)
 class PartitionTimes:
-    """The size and time span of one partition. Values that its leader did not report are None; `error` says why.
+    """The size and time span of one partition. Values that its leader did not report are None.
+
+    The `error` says why, but is not set if only `size_bytes` is missing.
 
     log_start_offset, end_offset   the readable offsets, the end exclusive
     size_bytes                     size of the leader's log on disk
     newest                         the record with the largest timestamp, the first of equal ones; None if there is
                                    none, or if unknown
-    samples                        up to eight records in offset order, including the first and the last of the
-                                   partition; empty if unknown
+    samples                        up to eight records at about equal distances, in offset order and beginning with the
+                                   partition's first record; empty if there is none, or if unknown
     """
 
     partition: int
@@ -60,8 +62,9 @@ class PartitionTimes:
 async def describe_times(client: ClusterClient, topic: str, deadline_ms: int) -> list[PartitionTimes]:
     """Return the sizes and time spans of the topic's partitions, in the order of their numbers.
 
-    A leader that does not answer a request within 3 s leaves values out, and sets `error`. Raises
-    UnknownTopicOrPartitionError, NoBrokersError or TimeoutError if the topic is not found.
+    If a leader does not answer a request within 3 s, its partitions lack the values in question, and have an `error`
+    unless only the size is missing. Raises UnknownTopicOrPartitionError, NoBrokersError or TimeoutError if the topic is
+    not found.
     """
     view = await client.topic(topic, deadline_ms)
     tps = [TopicPartition(topic, number) for number in sorted(view.partitions)]

@@ -42,7 +42,7 @@ class BlockingClient(Generic[C]):
         self._io = IoThread(thread_name)
 
     def close(self) -> None:
-        """Close the core, and end the I/O thread. Idempotent."""
+        """Close the core, and end the I/O thread, so that calls in progress raise ClosedError. Idempotent."""
         self._close(self._core.close(), 0)
 
     def _close(self, closing: Coroutine[Any, Any, None], timeout_ms: int) -> None:

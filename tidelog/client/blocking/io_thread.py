@@ -73,8 +73,9 @@ class IoThread:
         """Run the coroutine on the loop, wait, and return its result. Call this method from other threads only.
 
         An interrupt (Ctrl-C) of the wait, and TimeoutError 5 s after `timeout_s`, cancel the coroutine. If the
-        coroutine has a result nevertheless, the loop calls `on_lost` with it. Raises ClosedError after the stop, and
-        RuntimeError on this thread.
+        coroutine has a result nevertheless, the loop calls `on_lost` with it. Callbacks of `in_caller` run in this
+        wait, and their time does not count. Raises ClosedError after the stop and if the thread stops meanwhile, and
+        RuntimeError if the I/O thread itself calls.
         """
         if self._stopped:
             coroutine.close()
@@ -168,7 +169,7 @@ class IoThread:
             atexit.unregister(self._thread.join)
 
     def forked(self) -> None:
-        """Note that this process is the child of a fork, where the thread does not exist."""
+        """Note that this process is the child of a fork, where the thread does not exist, and call `on_fork`."""
         self._stopped = self._forked = True
         atexit.unregister(self.stop)
         on_fork = self._on_fork and self._on_fork()
@@ -176,7 +177,7 @@ class IoThread:
             on_fork()
 
     def _fail_all_waits(self) -> None:
-        """Fail all waits, because the loop that would end them is closed."""
+        """Fail all waits of `run` with ClosedError, because the loop that would end them is closed."""
         for future in list(self._awaited):
             with contextlib.suppress(concurrent.futures.InvalidStateError):
                 future.set_exception(_closed_meanwhile())
@@ -258,7 +259,8 @@ def _closed_meanwhile() -> ClosedError:
 async def in_caller(function: Callable[[], object]) -> None:
     """Call `function` in the thread that waits in `IoThread.run` for this coroutine, and wait for the call's end.
 
-    `function` may call `run` itself, because the loop stays free. Exceptions of `function` are raised here.
+    `function` may call `run` itself, because the loop stays free. Exceptions of `function` are raised here. Raises
+    RuntimeError if no thread waits in `run`, and TypeError if `function` returns a coroutine.
     """
     waiting_call = _current_call.get()
     if waiting_call is None:

@@ -106,18 +106,19 @@ class Consumer(BlockingClient[AsyncConsumer]):
     def unsubscribe(self) -> None:
         """Commit (if auto-commit is enabled), leave the group, and unassign all partitions, also those of `assign`.
 
-        The listener's `on_partitions_revoked` gets all partitions; its exception is raised at the end. Without a group
-        nothing is committed.
+        The listener's `on_partitions_revoked` gets all partitions; its exception is raised at the end. The commit and
+        the leave together have 10 s; errors of both are only logged. Without a group nothing is committed.
         """
         self._wait(self._core.unsubscribe(), CLOSE_TIMEOUT_MS)
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: int | None = None
     ) -> None:
-        """Commit these offsets for the group, or for each assigned partition the offset after the last returned record.
+        """Commit these offsets for the group; None: the position of each assigned partition.
 
-        Raises CommitFailedError if the group has rebalanced without this consumer, FencedInstanceIdError if another
-        consumer has its group_instance_id, and RebalanceInProgressError if the consumer must poll first. Raises
+        A position is the offset after the last returned record, or the offset that the user has sought to. Raises
+        CommitFailedError if the group has rebalanced without this consumer, FencedInstanceIdError if another consumer
+        has its group_instance_id, and RebalanceInProgressError if the consumer must poll first. Raises
         InvalidGroupIdError without a group, OffsetMetadataTooLargeError and other errors of the coordinator. After a
         TimeoutError the outcome is unknown.
         """
@@ -282,11 +283,11 @@ class Consumer(BlockingClient[AsyncConsumer]):
         """Return the base offsets of each partition's segments last written at or before the time, newest first.
 
         This is `getOffsetsBefore` of Kafka's old SimpleConsumer. Its resolution is a segment, and it uses the
-        modification times of the segment files. The result begins with the newest segment that is old enough and has at
-        most `max_num_offsets` offsets. The time −1 asks for the latest offset, −2 for the earliest. A reader that
-        starts at the first offset of the result misses nothing that was written after the time. An empty list means
-        that all segments were written later, so that the reader must start at the earliest offset. Raises the errors
-        of `offsets_for_times`.
+        modification times of the segment files. The result begins with the newest segment that is old enough, goes on
+        with all earlier segments, and has at most `max_num_offsets` offsets. The log end counts as a segment that is
+        written now. The time −1 asks for the latest offset, −2 for the earliest. A reader that starts at the first
+        offset of the result misses nothing that was written after the time. An empty list means that all segments were
+        written later, so that the reader must start at the earliest offset. Raises the errors of `offsets_for_times`.
         """
         return self._wait(self._core.offsets_before(times, max_num_offsets, timeout_ms), timeout_ms)
 
@@ -314,10 +315,11 @@ class Consumer(BlockingClient[AsyncConsumer]):
         return self._wait(self._core.topics(timeout_ms), timeout_ms)
 
     def close(self, *, autocommit: bool = True, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Commit (if auto-commit is enabled), call the listener, leave the group, free resources.
+        """Commit (if auto-commit is enabled), call the listener, leave the group, and free the resources.
 
-        The commit and the leaving must both end within `timeout_ms` of this call. With `autocommit` False nothing is
-        committed. A static member does not leave its group. The listener's exception is raised at the end. Idempotent.
+        `timeout_ms` limits the commit and the leave together; the time of the listener counts, but the listener is not
+        interrupted. With `autocommit` False nothing is committed. A static member does not leave its group. The
+        listener's exception is raised at the end. Idempotent.
         """
         arguments.flag("autocommit", autocommit)
         arguments.timeout_ms("timeout_ms", timeout_ms)
@@ -327,10 +329,11 @@ class Consumer(BlockingClient[AsyncConsumer]):
         return self
 
     def __next__(self) -> ConsumerRecord:
-        """Return the next record of the assigned partitions; stop if none arrives for `consumer_timeout_ms`.
+        """Return the next record of the assigned partitions.
 
-        The iteration and `poll` share one position. The next poll returns the records that were fetched and not
-        yielded, and a commit covers exactly the records that were yielded.
+        The iteration stops if no record arrives for `consumer_timeout_ms`; None: it waits without a limit. The
+        iteration and `poll` share one position. The next poll returns the records that were fetched and not yielded,
+        and a commit covers exactly the records that were yielded.
         """
         while (record := self._core.poll_remainder.next()) is None:
             if not self._wait(self._core.fill_remainder(), self._core.settings.consumer_timeout_ms):

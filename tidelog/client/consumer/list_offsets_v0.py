@@ -25,9 +25,11 @@ async def offsets_before(
 ) -> dict[TopicPartition, list[int]]:
     """Return the base offsets of each partition's segments last written at or before the time, newest first.
 
-    At most `max_num_offsets` are returned per partition; the list is empty if all segments were written later. Raises
-    ValueError or TypeError for an invalid time (−1 is the latest offset, −2 the earliest) or number, and the first
-    error that is not retriable. TimeoutError says how long the call took and which partitions are missing.
+    The result begins with the newest segment that is old enough and goes on with all earlier ones, up to
+    `max_num_offsets` offsets. The log end counts as a segment that is written now. The list is empty if all segments
+    were written later. Raises ValueError or TypeError for an invalid time (−1 is the latest offset, −2 the earliest) or
+    number, and the first error that is not retriable. TimeoutError says how long the call took and which partitions are
+    missing.
     """
     most = arguments.whole("max_num_offsets", max_num_offsets, 0, arguments.INT32_MAX)
     targets = {tp: _target(tp, time) for tp, time in arguments.by_partition("times", times).items()}

@@ -100,7 +100,7 @@ async def outcomes_for_times(
     """Return the result of `offsets_for_times` for each partition, with the reason if there is no offset.
 
     The error of one partition does not affect the others. Raises the errors of `to_targets`, and NoBrokersError if no
-    broker answers.
+    broker was ever reached.
     """
     targets = to_targets(times)
     lookups = await list_offsets(isolation_level).try_ask(client, targets, timeout_ms)

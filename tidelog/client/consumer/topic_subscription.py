@@ -90,7 +90,7 @@ class TopicSubscription:
         """Do nothing, because no group waits for the next poll."""
 
     async def leave(self, deadline_ms: int, *, autocommit: bool = True) -> None:
-        """End the subscription, call `on_partitions_revoked` with all partitions, and unassign them.
+        """End the subscription, call `on_partitions_revoked` with all partitions, if there are any, and unassign them.
 
         An exception of the listener is raised at the end. Nothing is committed; the parameters have no effect here.
         """

@@ -64,7 +64,8 @@ class TopicQueues:
 
     known          a queue for each partition that the topic ever had; a recreated topic may have fewer `partitions`
     available      the numbers of the partitions that have a leader
-    sticky_bytes   the sum of the size limits of all batches that records without key have begun
+    sticky_bytes   the sum of the size limits of all batches that records without key have begun while several
+                   partitions had a leader
     """
 
     __slots__ = ("available", "known", "partitions", "sticky", "sticky_bytes")
@@ -93,10 +94,22 @@ class TopicQueues:
     def sticky_batch_bytes(self, batch_size: int) -> int:
         """Return the size limit of the next batch that keyless records begin, at most `batch_size`.
 
-        The limit is 512 bytes at first, and later an eighth of the sum of all earlier limits. So a few hundred short
-        records already reach several partitions, and batches have their full size once that sum is eight times
-        `batch_size`. Kafka's partitioner fills a whole batch from the beginning (KIP-480), so that the first records
-        of a producer share one partition.
+        The limit is 512 bytes at first, and later an eighth of the sum of all earlier limits.  So a few hundred short
+                                                                                                records already reach
+                                                                                                several partitions, and
+                                                                                                batches have their full
+                                                                                                size once that sum is
+                                                                                                eight times
+                                                                                                `batch_size`. Kafka's
+                                                                                                partitioner fills a
+                                                                                                whole batch from the
+                                                                                                beginning (KIP-480), so
+                                                                                                that the first records
+                                                                                                of a producer share one
+                                                                                                partition. With fewer
+                                                                                                than two partitions to
+                                                                                                choose from, the limit
+                                                                                                is always `batch_size`.
         """
         if len(self.available or self.partitions) < 2:
             return batch_size  # there is no other partition to which the next batch could go
@@ -108,8 +121,8 @@ class TopicQueues:
 class Accumulator:
     """The queues of all partitions, protected by one lock that is held for microseconds only.
 
-    `wake` is called from the appending thread when the sender may be idle without knowing of a batch; at most once
-    after each `arm`.
+    `wake` starts the sender's next turn. The appending thread calls `wake` for a new batch, at most once after each
+    `arm`; `begin_flush` and `call_when_space` call `wake` too.
 
     `first_sequence` returns the sequence number with which a producer id starts in a partition. The log accepts any
     first sequence number of a new producer id. If ZooKeeper was restored from an earlier state, an id is given out
@@ -258,7 +271,7 @@ class Accumulator:
             self._waiting_for_space = [each for each in self._waiting_for_space if each is not callback]
 
     def begin_flush(self, now_ms: int) -> list[RecordFuture]:
-        """Return the last record of each unfinished batch; these batches no longer wait for linger_ms.
+        """Return the future of the last record of each unfinished batch; these batches no longer wait for linger_ms.
 
         The sender is woken.
         """
@@ -387,10 +400,11 @@ class Accumulator:
         queue.refused, queue.identity = queue.identity, None
 
     def expire_in_flight(self, queue: PartitionQueue, batch: Batch, now_ms: int) -> int | None:
-        """Fail the records of a batch in flight whose deadline has passed, and later batches whose deadline has passed.
+        """Fail the records of `batch`, which is past its deadline, and the later batches that are past theirs.
 
-        The batch stays first until its answer arrives, so that no later batch can overtake it. Returns the next
-        deadline of a batch behind it, so that the caller calls again then; None if there is none.
+        The batch stays first until its answer arrives, so that no later batch can overtake it. Returns the deadline of
+        the batch behind it, so that the caller calls again then; None if there is none. If the batch is no longer in
+        flight, nothing is done, and None is returned.
         """
         if not queue.in_flight or queue.batches[0] is not batch:
             return None

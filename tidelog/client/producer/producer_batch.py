@@ -44,7 +44,7 @@ class Batch:
     sequence          sequence number of the first record; −1 until the batch is first sent under `identity`
     outcome_unknown   an attempt may have been appended without the client's knowledge
     expired           the records have failed at their deadline while the batch was in flight; the batch is still there
-    failures          number of attempts that a broker may have received and that brought no outcome
+    failures          number of failed attempts that a broker may have received, rejected ones included
     sent_epoch        the leader epoch of the last attempt
     """
 

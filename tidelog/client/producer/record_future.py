@@ -77,9 +77,9 @@ class BatchOutcome:
             first_index, at = later, at + 1
 
     def when_settled(self, index: int, callback: Callable[[], object]) -> None:
-        """Call `callback` once when the record at `index` settles, on the thread that settles it.
+        """Have the next `run_callbacks` after the record at `index` has settled call `callback` once, on its thread.
 
-        If the record is settled already, call it now. An exception of `callback` is logged.
+        If the record is settled already, call `callback` now. An exception of `callback` is logged.
         """
         with self._lock:
             if index >= self.settled_count:

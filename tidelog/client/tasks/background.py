@@ -120,8 +120,8 @@ class Background:
 class SupervisedTask:
     """Runs `work` as a task from `start` until `cancel`, and starts it again if it fails or is cancelled from outside.
 
-    Failures are reported. Work that returns is not started again. A timer starts the work again, so that nothing starts
-    while `asyncio.run` cancels all tasks at its end.
+    Failures are reported, except InternalError, which another task has reported. Work that returns is not started
+    again. A timer starts the work again, so that nothing starts while `asyncio.run` cancels all tasks at its end.
     """
 
     def __init__(self, background: Background, what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:

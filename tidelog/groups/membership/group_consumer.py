@@ -159,7 +159,7 @@ class GroupConsumer:
     # --- offsets -----------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, deadline_ms: int) -> None:
-        """Commit these offsets, or the positions of all assigned partitions if None.
+        """Commit these offsets, or (None) the positions of all assigned partitions (`_consumed`).
 
         Raises the errors of `CommittedOffsets.commit`, and those of `_committer`.
         """
@@ -390,8 +390,9 @@ class GroupConsumer:
     async def leave(self, deadline_ms: int, *, autocommit: bool = True) -> None:
         """Auto-commit (unless `autocommit` is False), call the listener, drop all partitions, and leave the group.
 
-        A static member stays in the group. The listener's error is raised after all steps; errors of commits are only
-        logged.
+        `deadline_ms` (monotonic clock) limits the commit and the LeaveGroup request together; the listener is not
+        interrupted. After a lost membership nothing is committed, and `on_partitions_lost` is called. A static member
+        stays in the group. The listener's error is raised after all steps; errors of commits are only logged.
         """
         try:
             await self._stop_rebalancing()

@@ -36,7 +36,7 @@ class HeartbeatMember:
     """The tasks of one membership.
 
     overdue_ms   how long the next poll is overdue (`max_poll_interval_ms`); at most 0 if it is not overdue
-    on_change    called when the membership is lost, or when the member must join again
+    on_change    called when the membership is lost, when the member must join again, and when a heartbeat fails
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class HeartbeatMember:
     async def join(self, topics: Collection[str], had: MemberData) -> tuple[TopicPartition, ...] | None:
         """Join the group and, as the leader, assign; return the assigned partitions, and start the heartbeats.
 
-        None if the membership is lost. Raises errors that are final, and TimeoutError if no coordinator is found. The
-        coordinator itself limits the wait for other members.
+        None if the membership is lost. Raises errors that are final, and TimeoutError if no coordinator is found or the
+        coordinator does not answer in time. The coordinator itself limits the wait for other members.
         """
         membership = self.membership
         while True:
@@ -167,9 +167,10 @@ class HeartbeatMember:
     # --- leaving -------------------------------------------------------------------------------------
 
     async def leave(self, deadline_ms: int) -> None:
-        """End the membership, and send LeaveGroup, so that the other members need not wait for the session timeout.
+        """End the membership, send LeaveGroup, and wait for the answer until the deadline at most.
 
-        A static member sends nothing, and stays a member for the coordinator. A failure of the request is only logged.
+        The other members then need not wait for the session timeout. A static member sends nothing, and stays a member
+        for the coordinator. A failure of the request is only logged.
         """
         request = self.membership.leave_request()
         self.membership.left()

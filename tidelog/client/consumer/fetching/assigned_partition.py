@@ -299,7 +299,7 @@ class AssignedPartition:
         """Return the oldest fetch answer, and move the position past it; None if there is none.
 
         An unreadable batch is passed over, and its error is cleared. If records were put back whose batches are gone,
-        the data is dropped, to be fetched again.
+        the data is dropped, to be fetched again, and None is returned.
         """
         buffer = self.buffer
         if buffer is None:
