@@ -286,7 +286,10 @@ class OffsetMetadataTooLargeError(BrokerError):
 
 
 class NetworkError(BrokerError):
-    """The broker lost a connection to another broker that it needed for the answer."""
+    """The broker lost a connection to another broker that it needed for the answer.
+
+    A client also uses this error for a partition that the broker's answer does not contain.
+    """
 
     code = 13
     retriable = True
@@ -533,7 +536,7 @@ class GroupIdNotFoundError(BrokerError):
 
 
 class FetchSessionIdNotFoundError(BrokerError):
-    """The broker has no such fetch session; the fetcher must begin a new one.
+    """The broker has no such fetch session for this fetcher; the fetcher must begin a new one.
 
     A follower's session belongs to one connection and one registration of the follower.
     """
@@ -692,7 +695,7 @@ class TimeoutError(ClientError, builtins.TimeoutError):
 
 
 class DisconnectedError(ClientError):
-    """The connection to a broker was lost with a request in flight; the outcome is unknown."""
+    """The connection to a broker was lost with a request in flight, whose outcome is unknown, or cannot be opened."""
 
     retriable = True
     stale_metadata = True
@@ -716,7 +719,7 @@ class BufferExhaustedError(ClientError):
 
 
 class OverloadedError(ClientError):
-    """One connection has as many requests in flight as it may have; nothing was sent."""
+    """One connection has as many requests in flight or in its queue as it may have; nothing was sent."""
 
     retriable = True
 
@@ -735,7 +738,8 @@ class InternalError(ClientError):
 class CommitFailedError(ClientError):
     """The group has rebalanced without this consumer, so that the commit failed.
 
-    Other members read again the records that this consumer read after its last commit.
+    Other members read again the records that this consumer read after its last commit. The error is also raised if a
+    consumer that is no member commits for a group that has members.
     """
 
 
@@ -764,15 +768,24 @@ class HistoryError(ClientError):
 
 
 class DataDirectoryError(TidelogError):
-    """A broker may not use its data directory, because a process holds it or another broker or cluster owns it."""
+    """A broker may not use its log directories as they are; the message says why.
+
+    For example, another process holds one, another broker or cluster owns one, or two hold a log of the same partition.
+    """
 
 
 class UncleanableLogError(TidelogError):
-    """A log cannot be compacted, because one of its batches is damaged; it is not tried again until it is repaired."""
+    """A log cannot be compacted, because a batch is damaged or a new segment would be too large.
+
+    The broker compacts the log no more until its next start.
+    """
 
 
 class CleaningAbortedError(TidelogError):
-    """A log lost segments during its compaction, so that nothing was changed; the next round starts again."""
+    """A log was closed or lost segments during its compaction, so that the round ended without the last new segment.
+
+    New segments that were installed before stay; the next round starts again.
+    """
 
 
 class DataLossError(ClientError):

@@ -31,7 +31,10 @@ FILE_NAME = "leadership-checkpoint"
 
 
 class Leadership(NamedTuple):
-    """The leader of a partition of the topic in `epoch` (−1: none), with the versions of its state and controller."""
+    """The leader of a partition of the topic `topic_id` in the leader epoch `epoch`; `leader` −1: none.
+
+    `partition_epoch` is the version of the partition's state, `controller_epoch` that of the controller that wrote it.
+    """
 
     topic_id: str
     epoch: int

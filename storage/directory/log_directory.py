@@ -159,7 +159,7 @@ class LogDirectory:
         return [name for name in named if partition_metadata.read(self._files, self.path / name).topic_id == topic_id]
 
     def metadata_of(self, tp: TopicPartition) -> partition_metadata.PartitionMetadata:
-        """Return the topic id of the log, open or not, as its file says."""
+        """Return the topic id in the log's `partition.metadata`, and whether it is proven. The log need not be open."""
         return partition_metadata.read(self._files, self.path / log_name(tp))
 
     def is_empty_log(self, tp: TopicPartition) -> bool:
@@ -298,10 +298,10 @@ class LogDirectory:
         return bool(self._deleted_logs) and self.works
 
     def remove_deleted_log(self) -> bool:
-        """Remove the files of one deleted log, which may take long. Return False if none is left.
+        """Remove the files of one deleted log, which may take long. Return False, and do nothing, if none is left.
 
-        Any thread may call this, one at a time. The next start removes logs that are left. StorageError;
-        OutOfDescriptorsError means that the call may be repeated later.
+        The same holds if the directory is offline or closed. Any thread may call this, one at a time. The next start
+        removes logs that are left. StorageError; OutOfDescriptorsError means that the call may be repeated later.
         """
         if not self.has_deleted_logs:
             return False

@@ -22,8 +22,8 @@ class PreviousShutdown:
     flush_had_failed  a flush had failed, so data counts as flushed only after it is written again. True also if
                       `boot.id` is missing for another reason, for example in a new directory
     possibly_short    acknowledged records may be missing: the machine may have gone down since, a flush had failed, or
-                      damaged data was removed. False after a clean shutdown, and if only the process ended, because the
-                      page cache then survived
+                      damaged data was removed. False in a new directory, after a clean shutdown, and if only the
+                      process ended, because the page cache then survived
     """
 
     clean: bool

@@ -434,11 +434,11 @@ class Log:
         return found
 
     def segment_offsets(self, timestamp: int, max_num_offsets: int, now_ms: int) -> list[int]:
-        """Return the base offset of the newest segment last written at or before `timestamp` (ms), and all before it.
+        """Return the base offsets from the newest segment last written by `timestamp` (ms) back to the oldest segment.
 
-        ListOffsets version 0: descending, the first `max_num_offsets` of them. The log end counts as a segment written
-        at `now_ms`, and the log start replaces a lower base offset. `timestamp` −1 means all of these offsets, −2 the
-        earliest alone.
+        ListOffsets version 0: descending, the first `max_num_offsets` of them, whatever the write times of the earlier
+        segments are. The log end counts as a segment written at `now_ms`, and the log start replaces a lower base
+        offset. `timestamp` −1 means all of these offsets, −2 the earliest alone.
         """
         self._raise_if_failed()
         entries = timestamp_lookup.segment_times(self._segments.row, self.log_start_offset, self.log_end_offset, now_ms)

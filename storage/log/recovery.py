@@ -298,7 +298,8 @@ def _follows(base_offset: int, end_offset: int, *, holes: bool) -> bool:
 def rebuild_producers(segments: Sequence[Segment], snapshots: ProducerSnapshots) -> ProducerState:
     """Return the producers' state at the log end, from the newest valid snapshot and the batches after it.
 
-    Without a snapshot, all batches are read.
+    Without a snapshot, the headers of all batches are read. Snapshots past the log end, and damaged ones, are removed.
+    The state's `rewind_limit` is the snapshot's offset, else the base offset of the first segment.
     """
     end_offset = segments[-1].next_offset
     snapshot = snapshots.latest(end_offset)

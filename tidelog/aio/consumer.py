@@ -132,7 +132,10 @@ class Consumer(LoopBound):
         self._listener = held
 
     def subscription(self) -> set[str]:
-        """Return the topics that this consumer is subscribed to; for a pattern those that match it; else none."""
+        """Return the topics that this consumer is subscribed to; for a pattern, those that match it.
+
+        Empty without a subscription, and before the first match of a pattern.
+        """
         self._started()
         return set(self._subscriber.topics) if self._subscriber is not None else set()
 
@@ -248,7 +251,7 @@ class Consumer(LoopBound):
         return kept
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Return no records of these partitions until `resume`; their positions stay.
+        """Let polls return no records of these partitions until `resume`; their positions stay.
 
         Raises ValueError if a partition is not assigned; in that case none is paused.
         """
@@ -257,7 +260,10 @@ class Consumer(LoopBound):
         self._started().wake()  # the fetcher may discard their fetched records now
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Return records of these partitions again. Raises ValueError if a partition is not assigned."""
+        """Let polls return records of these partitions again.
+
+        Raises ValueError if a partition is not assigned; in that case none is resumed.
+        """
         for assigned in self._all_assigned(partitions):
             assigned.paused = False
         fetcher = self._started()

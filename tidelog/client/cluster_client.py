@@ -265,14 +265,20 @@ class ClusterClient:
         self._tracked |= dict.fromkeys(topics, self.clock.monotonic_ms())
 
     def forget(self, topic: str) -> None:
-        """Remove a deleted topic from the view, and from later refreshes until the topic is tracked again."""
+        """Remove a deleted topic from the view, and from later refreshes until the topic is tracked again.
+
+        The view counts the topic as refused (`ClusterView.without`).
+        """
         self._tracked.pop(topic, None)
         self._answered_ms.pop(topic, None)
         self._missing_since_ms.pop(topic, None)
         self.view = self.view.without(topic)
 
     def drop_topic(self, topic: str) -> None:
-        """Remove a topic that certainly does not exist from the view. Refreshes still request it."""
+        """Remove a topic that certainly does not exist from the view. Refreshes still request it.
+
+        The view counts the topic as refused (`ClusterView.without`).
+        """
         self.view = self.view.without(topic)
 
     def refusal(self, topic: str) -> BrokerError | None:
@@ -380,7 +386,10 @@ class ClusterClient:
                 attempt += 1
 
     def distrust_metadata(self) -> None:
-        """Ask the sender of the latest metadata after all other brokers for 2 s, because that metadata is outdated."""
+        """For the next 2 s, ask the sender of the latest metadata last, because that metadata is outdated.
+
+        This call sends nothing.
+        """
         if self._metadata_source is not None:
             self._avoid(self._metadata_source)
 

@@ -218,8 +218,9 @@ class JoinGroupResponse(Response):
 class JoinGroupRequest(Request):
     """Joins the next generation of a group; the coordinator answers when that generation begins.
 
-    A new member sends "" as `member_id`, and joins again with the id that it gets (KIP-394). `protocols` are in the
-    member's order of preference. A negative `rebalance_timeout_ms` means the session timeout.
+    A new member sends "" as `member_id`; a dynamic one gets MEMBER_ID_REQUIRED, and joins again with the id that it
+    gets (KIP-394). `protocols` are in the member's order of preference. A negative `rebalance_timeout_ms` means the
+    session timeout.
 
     can_join_again        the client understands MEMBER_ID_REQUIRED; else a new member joins at once
     can_skip_assignment   the client understands `skip_assignment`; else a static leader that joins again is told that

@@ -30,8 +30,9 @@ class SegmentOffsetsPartition(Message):
 class SegmentOffsets(Message):
     """The offsets of one partition, in descending order.
 
-    For a time: the first offsets of all segments that were last written at or before it; empty if there is none. No
-    offset is beyond the high watermark for a consumer, or beyond the log end for other senders.
+    For a time: the base offset of the newest segment that was last written at or before the time, and those of all
+    earlier segments; empty if there is none. The log end counts as a segment that is written now. No offset is beyond
+    the high watermark for a consumer, or beyond the log end for other senders.
     """
 
     topic: str

@@ -421,7 +421,8 @@ class EpochPartition(Message):
 class EpochEndOffset(Message):
     """The largest epoch up to the requested one in the leader's log, and the offset after its last record.
 
-    Both are −1 if the log has no such epoch, and with an error.
+    If all epochs of the log are later: the requested epoch, and the offset at which the first one begins. Both are −1
+    if the requested epoch is negative or later than the log's latest, and with an error.
     """
 
     topic: str
@@ -494,9 +495,10 @@ class NewTopic(Message):
 
 @frozen
 class CreatedTopic(Message):
-    """The outcome for one topic. The numbers are those of the new topic; −1 with an error.
+    """The outcome for one topic. The two numbers are those of the new topic; −1 with an error.
 
-    With `validate_only`, `topic_id` is "" and the numbers are those that the topic would have.
+    With REQUEST_TIMED_OUT, a `topic_id` means that the topic is created, but that partitions have no leader yet. With
+    `validate_only`, `topic_id` is "" and the numbers are those that the topic would have.
     """
 
     name: str

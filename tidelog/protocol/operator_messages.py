@@ -146,7 +146,8 @@ class DescribeBrokerResponse(Response):
 
     now_ms                  the broker's wall clock
     partitions              the number of replicas that the broker hosts
-    open_files              open file descriptors, of at most `open_files_limit`; −1: not known
+    open_files              number of open file descriptors; −1: not known
+    open_files_limit        the most that the process may open; −1: no limit
     zookeeper               the broker's setting: "host:port,…" with an optional chroot
     zookeeper_silence_ms    time since the last request that ZooKeeper confirmed
     """

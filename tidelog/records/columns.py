@@ -75,9 +75,10 @@ class RecordBuffers(NamedTuple):
         return self._field(self.values, index)
 
     def between(self, low: int, high: int) -> RecordBuffers:
-        """Return the rows from `low` up to but not including `high`.
+        """Return the rows from `low` up to but not including `high`; these very buffers if those are all rows.
 
-        The result shares `data` and the arrays; only the dict of `headers` is new. For all rows the result is `self`.
+        The result shares `data`, and its arrays are views of these arrays; its dict of headers is new, with indexes
+        from 0.
         """
         if low == 0 and high == len(self.offsets):
             return self

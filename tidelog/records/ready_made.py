@@ -60,7 +60,7 @@ class ReadyMadeBatch:
     ) -> bytes:
         """Return a copy of the batch with this producer's fields and a new CRC.
 
-        The records keep their compression, and `codec` is ignored.
+        The base offset becomes 0, and the leader epoch −1. The records keep their compression, and `codec` is ignored.
         """
         del codec
         draft = bytearray(self._batch)

@@ -168,7 +168,7 @@ def parse_read(raw: Mapping[str, str], use: Use) -> ReadOptions:
 
 
 def parse_write(raw: Mapping[str, str]) -> WriteOptions:
-    """Return the options of a write. Raises ConfigError as `parse_read` does."""
+    """Return the options of a write. Raises ConfigError and LocalError as `parse_read` does."""
     given = _Given(raw, Use.WRITE)
     return WriteOptions(given.bootstrap_servers(), given.get("topic", validate_topic), given.client_settings())
 

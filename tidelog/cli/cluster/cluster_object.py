@@ -12,8 +12,9 @@ from tidelog.local.state import BrokerState, ClusterState
 def as_object(cluster: LocalCluster, state: ClusterState, not_ready: Mapping[int, str]) -> dict[str, Any]:
     """Return the JSON object of the cluster and its processes.
 
-    `not_ready` has, by broker id, the reason of each running broker that is not ready. A broker that does not run has
-    `ready` null. `condition` is a `Condition`, or null for a process that was stopped or never started.
+    `not_ready` has, by broker id, the reason of each running broker that is not ready. A broker that does not run, or
+    has no HTTP port, has `ready` null. `condition` is a `Condition`, or null for a process that was stopped or never
+    started.
     """
     return {
         "bootstrap_servers": state.bootstrap_servers,

@@ -1,7 +1,8 @@
 """Finds the start and end offsets of `tidelog consume` in each partition, and notes where they differ from the request.
 
-A start that no partition has is an error. A start that only some partitions lack is a note on standard error, because
-the others are read. An end that no partition has, and a span without records, are notes too.
+A start offset that a partition has deleted, or that is past the end of all partitions, is an error. A start past the
+end of only some partitions is a note on standard error, because the others are read. An end that no partition has, and
+a span without records, are notes too.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def resolve_span(
     end     the position before which to stop (--until); None: the current end
     exact   whether each partition must have the start, because the user has named the partitions
 
-    Raises ClickException if no partition has the offset, or if one that must have it does not.
+    Raises ClickException if a partition has deleted the start offset, or if the offset is past the end of all
+    partitions, or of one that must have it; with `follow` each must have it.
     """
     present_ends = consumer.end_offsets(partitions)
     begins = consumer.beginning_offsets(partitions)

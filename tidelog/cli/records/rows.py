@@ -40,7 +40,7 @@ class Rows(NamedTuple):
         )
 
     def between(self, low: int, high: int) -> Rows:
-        """Return the rows from index `low` up to but not including `high`."""
+        """Return the rows from index `low` up to but not including `high`, or up to the last if `high` is larger."""
         if low == 0 and high >= self.record_count:
             return self
         offsets, timestamps, keys, values, headers = self.columns

@@ -100,7 +100,10 @@ class Consumer(BlockingClient[AsyncConsumer]):
         self._now(lambda: self._core.subscribe(topics, pattern=pattern, listener=listener))
 
     def subscription(self) -> set[str]:
-        """Return the topics that this consumer is subscribed to; for a pattern those that match it; else none."""
+        """Return the topics that this consumer is subscribed to; for a pattern, those that match it.
+
+        Empty without a subscription, and before the first match of a pattern.
+        """
         return self._now(self._core.subscription)
 
     def unsubscribe(self) -> None:
@@ -197,14 +200,17 @@ class Consumer(BlockingClient[AsyncConsumer]):
         return self._wait(self._core.seek_to_time(time, *partitions, timeout_ms=timeout_ms), timeout_ms)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Return no records of these partitions until `resume`; their positions stay.
+        """Let polls return no records of these partitions until `resume`; their positions stay.
 
         Raises ValueError if a partition is not assigned; in that case none is paused.
         """
         self._now(lambda: self._core.pause(*partitions))
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Return records of these partitions again. Raises ValueError if a partition is not assigned."""
+        """Let polls return records of these partitions again.
+
+        Raises ValueError if a partition is not assigned; in that case none is resumed.
+        """
         self._now(lambda: self._core.resume(*partitions))
 
     def paused(self) -> set[TopicPartition]:

@@ -62,7 +62,7 @@ class TopicSubscription:
     # --- poll --------------------------------------------------------------------------------------------
 
     def begin_poll(self) -> None:
-        """Raise IllegalStateError if the listener polls."""
+        """Raise IllegalStateError if the call comes from a method of the listener; otherwise do nothing."""
         if self._in_listener:
             raise IllegalStateError(
                 "a rebalance listener must not poll, because the poll that called the listener is still running"

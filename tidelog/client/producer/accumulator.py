@@ -86,7 +86,10 @@ class TopicQueues:
             raise no_such_partition(tp, len(self.partitions)) from None
 
     def next_sticky(self) -> int:
-        """Move to the next partition that has a leader (or to any, if none has one), and return it."""
+        """Move `sticky` to the next higher partition with a leader, else to the lowest, and return its number.
+
+        If no partition has a leader, all of them count.
+        """
         choice = self.available or range(len(self.partitions))
         self.sticky = next((each for each in choice if each > self.sticky), choice[0])
         return self.sticky

@@ -113,7 +113,7 @@ class BatchOutcome:
             self.settled_count = last_index + 1
 
     def run_callbacks(self) -> None:
-        """Call the callbacks of settled records, on this thread."""
+        """Call the callbacks of settled records, each once, on this thread."""
         with self._lock:
             waiting, settled_count = self._waiting, self.settled_count
             self._waiting = [each for each in waiting if each[0] >= settled_count]

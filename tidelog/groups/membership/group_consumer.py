@@ -217,7 +217,7 @@ class GroupConsumer:
     def begin_poll(self) -> None:
         """Enter `poll`: the records returned before count as consumed, and are committed in the background if due.
 
-        Raises IllegalStateError if the listener polls.
+        Raises IllegalStateError if a method of the listener calls `poll`.
         """
         if self._in_listener:
             raise IllegalStateError(

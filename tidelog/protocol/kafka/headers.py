@@ -67,7 +67,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def decode_response_header(frame: Buffer, request: type[Request], version: int) -> tuple[int, int]:
-    """Return the correlation id of a response and the position of the body."""
+    """Return a response's correlation id and the position of its body; ProtocolError if the frame has no header."""
     if len(frame) < _INT32.size:
         raise ProtocolError(f"a response of {len(frame)} bytes, which is shorter than its header")
     (correlation_id,) = _INT32.unpack_from(frame, 0)

@@ -220,7 +220,10 @@ class FetchBuffer:
         return taken
 
     def take_back(self, records: list[ConsumerRecord]) -> None:
-        """Put back the last records that `take_records` returned, because the user did not receive them."""
+        """Put back the last records that `take_records` returned, because the user did not receive them.
+
+        The position moves back to the first of them; there must be at least one.
+        """
         self._decoded.extendleft(reversed(records))
         self.position = records[0].offset
         before = self._epochs_before(self.position)

@@ -74,7 +74,7 @@ class FetchPlan:
     commits       look-ups of committed offsets
     look_ups      look-ups and validations of positions, by step and leader
     fetches       fetches, by leader
-    later_ms      when the next turn is due, if nothing happens before
+    later_ms      when the next turn is due, if nothing happens before; None: only when an event wakes the fetcher
     leaderless    whether a partition waits for a leader
     missing       whether a partition does not exist, as far as this client knows
     """
@@ -104,7 +104,7 @@ class FetchPlan:
         self.commits[partition.topic_partition if partition.is_alone else None].append(partition)
 
     def retry_at(self, at_ms: int) -> None:
-        """Ask for a turn at this time at the latest."""
+        """Ask for a turn of the fetcher at this time (ms, monotonic clock) at the latest."""
         self.later_ms = at_ms if self.later_ms is None else min(self.later_ms, at_ms)
 
 

@@ -143,7 +143,10 @@ class Fetcher:
             self.cluster_error.clear()
 
     def _turn(self, now_ms: int) -> int | None:
-        """Send the requests that the partitions need now; return when the next turn is due, if nothing happens."""
+        """Send the requests that the partitions need now; return when the next turn is due, if nothing happens.
+
+        None: only an event starts the next turn.
+        """
         plan, room_bytes = FetchPlan(), self._room_bytes()
         for partition in self.partitions.values():
             try:
