@@ -151,8 +151,8 @@ class LogManager:
         """Record which assigned partitions have no open log: their logs are offline or lost.
 
         While a directory is offline, any absent log may lie there. Lost logs are recorded nevertheless, because the
-        next start may find no trace of the loss. A log that lies in the offline directory is removed from the record
-        when that directory is back.
+        next start may find no trace of the loss. A log that lies in the offline directory is removed from the record by
+        the first start at which that directory works again.
         """
         working = [directory for directory in self.directories if directory.works]
         absent = inventory.absent(working)
@@ -306,8 +306,9 @@ class LogManager:
         """Close these logs, remove their checkpoints and rename their directories; `remove_deleted_log` removes the
         files.
 
-        Partitions without a log are ignored. StorageError. OutOfDescriptorsError if the call must be repeated for some
-        of the logs, which are still in use.
+        Partitions without a log here are ignored, except that their log no longer counts as lying in an offline
+        directory: `get_or_create` may create another. StorageError. OutOfDescriptorsError if the call must be repeated
+        for some of the logs, which are still in use.
         """
         for tp in tps:
             log_name(tp)

@@ -150,7 +150,7 @@ class LogConfig:
 
     @property
     def compression_level(self) -> int | None:
-        """Return the level for `codec`; None, the library's default, if the level is unchanged or there is none."""
+        """Return the level for `codec`; None, the library's default, if the setting has its default or is missing."""
         name = f"compression_{self.compression_type}_level"
         level: int | None = getattr(self, name, None)
         return level if level != getattr(type(self), name, None) else None

@@ -172,9 +172,10 @@ class Recovery:
             )
 
     def _open_segments(self, log: RecoveredLog, bases: Sequence[int]) -> list[str]:
-        """Open segments into `log` until one does not continue it, and remove or set aside that one and all later ones.
+        """Open segments into `log` until one does not continue it; remove or set aside that segment and all later ones.
 
-        Return the names of foreign files that were set aside.
+        A truncated segment stays in the log, and all later ones are removed or set aside. Return the names of foreign
+        files that were set aside.
         """
         set_aside = []
         for slot, base_offset in enumerate(bases):

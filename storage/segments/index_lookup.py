@@ -112,7 +112,7 @@ class IndexedLog(NamedTuple):
     def largest_below(self, position: int) -> IndexedTime:
         """Return the largest timestamp before the batch at `position`, with the last offset of its first batch.
 
-        (−1, the base offset) if there is none.
+        (−1, the segment's base offset) if no batch before it has a timestamp.
         """
         header = header_at(self.log, position, self.size)
         reached = self.time_index.last_before(header.base_offset)

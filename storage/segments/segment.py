@@ -286,7 +286,7 @@ class Segment:
     def truncate_to(self, offset: int) -> None:
         """Remove the first batch that ends at or after `offset`, and everything after it.
 
-        Do nothing if there is none.
+        Do nothing if no batch ends at or after `offset`.
         """
         found = self.find(offset)
         if found is None:

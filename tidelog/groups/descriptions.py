@@ -75,8 +75,8 @@ class MemberDescription:
     """One member of a group.
 
     group_instance_id    None for a dynamic member
-    topics, assignment   the subscription and the partitions; None if the member does not use the consumer protocol, or
-                         if its bytes are unreadable
+    topics, assignment   the subscription and the partitions; empty unless the group is STABLE; None if the member does
+                         not use the consumer protocol, or if its bytes are unreadable
     stage                None if the coordinator does not report it
     """
 
@@ -91,7 +91,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupDescription:
-    """One group: `partition_assignor` is the assignor that its members use, `coordinator` is a broker's id.
+    """One group: `partition_assignor` is the name of its assignor ("" unless STABLE), `coordinator` a broker's id.
 
     pending_member_ids   ids that the coordinator gave to consumers which have not joined with them yet
     """

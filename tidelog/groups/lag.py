@@ -94,8 +94,8 @@ async def partition_lags(
     """Ask the leaders for the lag of each partition, given its committed offset (None: no commit).
 
     A partition has an error if the topic or the leader is missing, or if the leader does not answer in time; known
-    values stay. Raises NoBrokersError if no broker was ever reached. `time_limit_ms` limits the wait for a leader twice:
-    once for the offsets, and once for the timestamps.
+    values stay. Raises NoBrokersError if no broker was ever reached. `time_limit_ms` limits the wait for a leader
+    twice: once for the offsets, and once for the timestamps.
     """
     ends, errors = await find_ends(client, committed, time_limit_ms)
     unread_offsets = {tp: unread for tp in ends if (unread := first_unread(committed[tp], ends[tp])) is not None}

@@ -354,7 +354,7 @@ class MemberStage(StrEnum):
 
 @frozen
 class DescribedMember(Message):
-    """A member. `metadata` and `assignment` have the form of the group's protocol; empty during a rebalance.
+    """A member. `metadata` and `assignment` have the form of the group's protocol; empty unless the group is Stable.
 
     `stage` is a MemberStage; "" from brokers of version 0.
     """
@@ -372,8 +372,8 @@ class DescribedMember(Message):
 class DescribedGroup(Message):
     """A group, or the error why the broker cannot describe it. `state` is Dead if there is no group of this name.
 
-    `protocol` is the chosen assignment strategy; "" during a rebalance.
-    `pending_member_ids` are ids that the coordinator assigned to consumers which have not joined with them (KIP-394).
+    `protocol` is the chosen assignment strategy; "" unless the state is Stable. `pending_member_ids` are ids that the
+    coordinator assigned to consumers which have not joined with them (KIP-394).
     """
 
     group_id: str

@@ -294,8 +294,9 @@ class ListOffsetsPartition(Message):
 class ListOffsetsPartitionResponse(Message):
     """The found offset, with the timestamp (ms) of its record and the leader epoch of that record.
 
-    `offset` and `timestamp` are −1 if no record qualifies. `timestamp` is −1 also for the start and the end offset. If
-    the records cannot be read, `offset` says where, beside the error.
+    `offset` and `timestamp` are −1 if no record qualifies. `timestamp` is −1 also for the start and the end offset. For
+    the end offset, `leader_epoch` is the latest epoch of the log. `leader_epoch` is −1 if it is not known. If the
+    records cannot be read, `offset` says where, beside the error.
     """
 
     topic: str

@@ -16,8 +16,8 @@ class ElectionType(IntEnum):
     """The kind of an election, with Kafka's numbers.
 
     PREFERRED   elect the first replica, if it is live and in sync
-    UNCLEAN     if a partition has no leader, elect a live replica outside the ISR; records that it does not have are
-                lost
+    UNCLEAN     if a partition has no leader, elect the live replica whose log reaches farthest, in the ISR or not;
+                records that it does not have are lost
     """
 
     PREFERRED = 0

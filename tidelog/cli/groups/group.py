@@ -125,7 +125,11 @@ def delete(
     bootstrap_servers: str | None,
     timeout: float,
 ) -> None:
-    """Delete groups that have no members, with all their committed offsets."""
+    """Delete groups that have no members, with all their committed offsets.
+
+    With --topic, delete only the committed offsets of these topics or partitions, to which no member may be subscribed.
+    Exit status 1 if a group cannot be changed; the others are.
+    """
     coordinators = f"the coordinators of {', '.join(names)}" if len(names) > 1 else f"the coordinator of {names[0]}"
     with open_admin(bootstrap_servers, timeout) as admin, print_if_slow(coordinators, timeout):
         outcomes: Mapping[str, TidelogError | None]

@@ -44,7 +44,11 @@ if TYPE_CHECKING:
 def elect(
     name: str, numbers: tuple[int, ...], unclean: bool, as_json: bool, bootstrap_servers: str | None, timeout: float
 ) -> None:
-    """Elect the preferred leader of each partition, which is the first of its replicas."""
+    """Elect the preferred leader of each partition, which is the first of its replicas.
+
+    With --unclean, elect a live replica for each partition without a leader instead. Exit status 1 if an election
+    fails; an election that is not needed is no failure.
+    """
     with open_admin(bootstrap_servers, timeout) as admin:
         from tidelog.protocol.partition_messages import ElectionType
 

@@ -133,7 +133,10 @@ def describe(name: str, times: bool, as_json: bool, bootstrap_servers: str | Non
 @bootstrap_option
 @timeout_option
 def delete(names: tuple[str, ...], as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
-    """Delete topics and all their records."""
+    """Delete topics and all their records.
+
+    The command stops at the first topic that cannot be deleted; the topics before are deleted.
+    """
     deleted: list[str] = []
     try:
         with open_admin(bootstrap_servers, timeout) as admin:

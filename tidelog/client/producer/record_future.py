@@ -123,7 +123,11 @@ class BatchOutcome:
 
 
 class RecordFuture:
-    """The outcome of one record. Wait with `get`, or `await` it; callbacks run on the I/O thread and must not block."""
+    """The outcome of one record; wait for it with `get` or `await`.
+
+    Callbacks run on the I/O thread and must not block; if the outcome is known already, a callback runs at once in the
+    caller.
+    """
 
     __slots__ = ("_index", "_outcome", "_timestamp_ms")
 

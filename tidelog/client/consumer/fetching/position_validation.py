@@ -89,7 +89,7 @@ class PositionValidation:
                 partition.on_validated(leader.epoch)
 
     async def _check_record_before(self, requested: list[RequestedPartition], end: EpochEndOffset) -> None:
-        """Ask a leader that does not know the epoch for its record before the position, and compare that one's epoch.
+        """Ask a leader that does not know the epoch for its record before the position, and compare the record's epoch.
 
         Another epoch means that the logs diverge. If the record is above the high watermark, ask again later. Otherwise
         the position is valid.
