@@ -325,8 +325,8 @@ class Admin(LoopBound):
     ) -> dict[int, tuple[ConnectionReport, ...] | TidelogError]:
         """Return the connections of clients to these brokers, or to all live ones, by broker id.
 
-        A broker that does not answer has its error instead. With `topics`, only connections that read or write one of
-        them are returned.
+        A broker that does not answer or is not in the cluster has its error instead. With `topics`, only connections
+        that read or write one of them are returned.
         """
         wanted = None if brokers is None else arguments.broker_ids("brokers", brokers)
         named = () if topics is None else arguments.topics("topics", topics)

@@ -194,7 +194,8 @@ class DeleteRecordsPartition(Message):
 class DeletedRecords(Message):
     """The outcome for one partition. `low_watermark` is the smallest log start offset of all live replicas.
 
-    `low_watermark` is also set with REQUEST_TIMED_OUT; it is −1 with every other error.
+    `low_watermark` is also set with REQUEST_TIMED_OUT, unless a live replica has not reported its log start offset;
+    with every other error it is −1.
     """
 
     topic: str
@@ -247,7 +248,8 @@ class LogDirReplica(Message):
 class LogDir(Message):
     """One log directory and the requested logs in it. With an error the directory is offline, and has no replicas.
 
-    `total_bytes` and `usable_bytes` are the size and the free space of the disk; −1 if the disk does not answer.
+    `total_bytes` and `usable_bytes` are the size and the free space of the disk; −1 if they cannot be read, or if any
+    disk of the broker does not answer in time.
     """
 
     path: str

@@ -346,7 +346,8 @@ class PartitionMetadata(Message):
     """One partition. `leader` is −1 with LEADER_NOT_AVAILABLE if no live broker leads it.
 
     `leader` is −1 with LISTENER_NOT_FOUND if the leader has no listener of the request's name. `offline_replicas` are
-    the replicas on brokers that are not live.
+    the replicas on brokers that are not live. A partition whose state the answering broker does not know yet has no
+    leader, the leader epoch −1 and no replicas.
     """
 
     partition: int

@@ -50,7 +50,8 @@ def clients(
     """Show who is connected: client ids, software, addresses, the topics that they read and write, and bytes.
 
     Connections with the same client id, software and address are one row. Its age is that of the oldest connection, and
-    its idle time the time since the last request. Topics and bytes are those since a connection was opened.
+    its idle time the time since the last request. Topics and bytes are those since a connection was opened. With --all,
+    each connection is a row. Exit status 1 if a broker did not answer; the connections of the other brokers are shown.
     """
     with open_admin(bootstrap_servers, timeout) as admin:
         if topics:

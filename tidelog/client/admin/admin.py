@@ -212,8 +212,8 @@ class Admin(BlockingClient[AsyncAdmin]):
     ) -> dict[int, tuple[ConnectionReport, ...] | TidelogError]:
         """Return the connections of clients to these brokers, or to all live ones, by broker id.
 
-        A broker that does not answer has its error instead. With `topics`, only connections that read or write one of
-        them are returned.
+        A broker that does not answer or is not in the cluster has its error instead. With `topics`, only connections
+        that read or write one of them are returned.
         """
         return self._wait(self._core.describe_clients(brokers, topics, timeout_ms), timeout_ms)
 
