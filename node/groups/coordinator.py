@@ -88,8 +88,9 @@ class GroupCoordinator:
     def shard_of(self, group_id: str) -> Shard:
         """Return the shard of the group.
 
-        Raise InvalidGroupIdError, or NotCoordinatorError if this broker does not coordinate the group. Raise
-        CoordinatorLoadInProgressError if the shard is still being loaded, or the group's partition is not known yet.
+        Raise InvalidGroupIdError for an invalid id, and NotCoordinatorError if this broker does not coordinate the
+        group. Raise CoordinatorLoadInProgressError while the shard is being loaded. While the group's partition is
+        unknown, a broker that leads any shard raises CoordinatorLoadInProgressError, and another NotCoordinatorError.
         """
         check_group_id(group_id)
         partition = self.topic.partition_of(group_id)

@@ -58,7 +58,7 @@ def id_of(value: bytes | memoryview | None) -> int | None:
 
 
 def read_id(value: bytes | memoryview | None) -> int:
-    """Return the id of a value as a history stores it: DAMAGED if `id_of` finds none."""
+    """Return the id of a value as a history stores it; DAMAGED if `id_of` finds none, also for None."""
     found = id_of(value)
     return DAMAGED if found is None else found
 

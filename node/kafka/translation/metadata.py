@@ -70,7 +70,7 @@ class MetadataTranslation:
 
     @staticmethod
     def metadata_refused(request: MetadataRequest, error: BrokerError) -> MetadataResponse:
-        """Return the response in which every requested topic has this error."""
+        """Return the response in which every named topic has this error; without topics if the request asks for all."""
         topics = tuple(_topic_with_error(each.name, each.topic_id, error.code) for each in request.topics or ())
         return MetadataResponse(brokers=(), topics=topics)
 

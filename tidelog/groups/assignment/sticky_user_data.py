@@ -39,5 +39,5 @@ def decode_member_data(data: bytes | None) -> MemberData | None:
 
 
 def decode_generation(data: bytes | None) -> int:
-    """Return the generation, the only data that a CooperativeStickyAssignor writes; −1 for other bytes."""
+    """Return the generation that a CooperativeStickyAssignor wrote; −1 for None and for other than four bytes."""
     return int.from_bytes(data, "big", signed=True) if data is not None and len(data) == 4 else -1

@@ -184,7 +184,12 @@ _UNSEARCHED = Figure("offsets-times.unsearched-p50", "bound: the same messages w
 
 
 def _of_one(key: str, what: str, kafka: str = "") -> tuple[Figure, Figure, Figure]:
-    """Return the figures of look-ups in one partition: rate, median and 99th percentile."""
+    """Define the table rows of look-ups by time in one partition: rate, median and 99th percentile.
+
+    key     the part of the rows' keys that names the case
+    what    the text of the first row
+    kafka   the name of Kafka's measurement; "" if there is none
+    """
     return (
         Figure(f"offsets-times.{key}-rate", what, "/s", "≥ 5,000", kafka=kafka and f"{kafka}:lookups_per_s"),
         Figure(f"offsets-times.{key}-p50", "… p50", "ms", "≤ 0.2", _PING_P50.key, kafka and f"{kafka}:p50_ms"),

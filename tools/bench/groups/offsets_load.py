@@ -70,9 +70,11 @@ async def _fill(cluster: ClusterUnderTest, names: Sequence[str], tps: Sequence[T
 
 
 def _loaded_in(cluster: ClusterUnderTest, gone: set[int]) -> float | None:
-    """Return the seconds of the load by the log line of the new coordinator; None before it is written.
+    """Return how long the new coordinator loaded, in seconds, as its log line says; None before that line.
 
-    Before that line, the coordinator answers no request about its groups.
+    Until then, the coordinator refuses requests about its groups.
+
+    gone   ids of the brokers whose logs are not searched, because they have left
     """
     pattern = re.compile(rf"{OFFSETS_TOPIC}-{OFFSETS_PARTITION}: coordinates {GROUPS:,} groups, loaded in (\d+) ms")
     left = [broker.broker_id for broker in cluster.local.known_state().brokers if broker.broker_id not in gone]

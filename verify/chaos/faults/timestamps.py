@@ -120,7 +120,7 @@ async def _addresses(target: Target) -> dict[int, str]:
 
 
 def timeless(key: bytes, value: bytes) -> bytes:
-    """Return a batch of one record without a timestamp. Raise ValueError if the value does not fit into 64 KiB."""
+    """Return a batch of one record without a timestamp. Raise ValueError if the batch would exceed 64 KiB."""
     builder = BatchBuilder(_MOST_BYTES)
     if builder.try_append(NO_TIMESTAMP, key, value) is None:
         raise ValueError(f"a value of {len(value)} bytes does not fit into a batch")

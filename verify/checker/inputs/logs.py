@@ -167,11 +167,12 @@ def read_final_logs(directory: Path) -> Iterator[FinalLog]:
 
 
 def read_final_log(path: Path, known: dict[bytes, _Part] | None = None) -> FinalLog:
-    """Return a final log. Raise HistoryError with file and line if it is invalid or truncated, and OSError if it cannot
-    be read.
+    """Read one replica's log at the end of a run.
 
-    known   parsed lines of the partition's other replicas, so that equal lines are not parsed again; new lines are
-            added
+    Raise HistoryError if the header is cut or missing, or if a complete line is invalid. Raise OSError if the file
+    cannot be read. An incomplete last line after the header is ignored, as in histories.
+
+    known   parsed lines of the other replicas, so that equal lines are not parsed again; new lines are added
     """
     known = {} if known is None else known
     offsets: array[int] | range = range(0)

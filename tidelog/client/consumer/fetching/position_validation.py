@@ -163,7 +163,7 @@ _ENDS_OF_EPOCHS: PerLeaderRequest[int, EpochEndOffset] = PerLeaderRequest(
 
 
 def _make_batch_request(asked: Asked[int]) -> FetchRequest:
-    """Request one byte of one partition, because the first batch is returned whole whatever the limit is."""
+    """Make a request for the batch at one offset. One byte suffices, because the first batch comes whole."""
     partitions = tuple(
         FetchPartition(*tp, leader.epoch, offset, 1, topic_id=leader.topic_id) for tp, offset, leader in asked
     )

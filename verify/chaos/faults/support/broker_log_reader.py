@@ -17,8 +17,9 @@ class BrokerLogReader:
         self._sizes = {path: _size(path) for path in (log, log.with_suffix(".out"))}
 
     def lines(self, pattern: str) -> list[str]:
-        """Return the lines that contain a match of the pattern, without their timestamps and cut to 200 characters,
-        logged ones first. The call reads files.
+        """Return the lines that contain a match of the pattern: first those of the log file, then the printed ones.
+
+        Each line lacks its timestamp, level and logger, and is cut to 200 characters. The call reads files.
         """
         wanted = re.compile(pattern)
         return [_without_time(line) for line in self._all() if wanted.search(line)]

@@ -87,11 +87,11 @@ class Acknowledged(Invariant):
 
 
 class LeaderCompleteness(Invariant):
-    """Check I13: a record acknowledged in an epoch that a later leader ended is at its offset, in that epoch or an
-    earlier one.
+    """Check I13: a record acknowledged in an ended leader epoch is at its offset, in that epoch or an earlier one.
 
-    The acknowledgements to clients that have the epoch are checked, and the last offset of each that the brokers
-    recorded. Records may be missing as in I1.
+    An epoch has ended if the partition had a later one. The check covers acknowledgements to clients whose epoch is
+    known. Each Ack event of a broker is checked too, at its last offset. A record may be missing only if it was trimmed
+    or compacted.
     """
 
     key, name = "I13", "what deposed leaders acknowledged is there"
