@@ -122,6 +122,7 @@ def test_figure_without_numeric_aim_or_value_misses_no_aim(aim: str, value: floa
         ("≤ 0.8 × Kafka", 0.9, 1.0, 0.1, False),
         ("≤ 0.8 × Kafka", 0.9, 1.0, 0.85, True),
         ("≤ 0.8 × Kafka", 1.0, 1.0, 0.85, False),
+        ("≥ 1 × Kafka", 82.0, 97.0, 76.0, False),  # Kafka surpasses the ceiling, which is none then
         ("≥ 1 × Kafka", 5.0, None, 25.0, None),
         ("≥ 1 × Kafka", None, 5.0, 25.0, None),
         ("≥ 40", 30.0, 20.0, 10.0, False),

@@ -47,7 +47,8 @@ class Figure:
     def reached(self, value: float | None, kafka: float | None = None, bound: float | None = None) -> bool | None:
         """Return whether `value` reaches the aim; None if the aim is no number, or `value` or Kafka's is None.
 
-        If not even the bound reaches an aim relative to Kafka, `_OF_BOUND` of the bound counts.
+        If not even the bound reaches an aim relative to Kafka, `_OF_BOUND` of the bound counts. A bound that Kafka
+        itself surpasses is none, and is ignored.
         """
         aim = _AIM.fullmatch(self.aim)
         if aim is None or value is None or (self.is_relative and kafka is None):
@@ -56,7 +57,8 @@ class Figure:
         number = float(aim[2].replace(",", ""))
         if self.is_relative and kafka is not None:
             number *= kafka
-            if bound is not None and least != (bound >= number):
+            is_bound = bound is not None and (bound >= kafka if least else bound <= kafka)
+            if bound is not None and is_bound and least != (bound >= number):
                 number = bound * _OF_BOUND if least else bound / _OF_BOUND
         return value >= number if least else value <= number
 
