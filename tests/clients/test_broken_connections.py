@@ -13,14 +13,13 @@ from tests.clients.adapters.registry import NAMES, PROGRAMS, Clients
 from tests.clients.cutting_proxy import CuttingProxy
 from tests.clients.kafka_cluster import KafkaCluster, kafka_cluster
 
-pytestmark = pytest.mark.xdist_group("broken connections")  # all tests share one cluster
+#: All tests share one cluster. A busy machine sends too few batches in the time, so that no connection is cut.
+pytestmark = [pytest.mark.xdist_group("broken connections"), pytest.mark.slow]
 
 COUNT = 400
 EVERY = 7
 #: kcat sends so few requests that none of its connections is cut. Its library is that of confluent-kafka.
 PRODUCERS = tuple(name for name in NAMES + PROGRAMS if name != "kcat")
-#: The clients of the normal selection.
-SELECTED = ("confluent-kafka", "aiokafka")
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +49,7 @@ def slowly() -> Iterator[Record]:
         yield Record(b"%d" % number)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name in SELECTED else pytest.mark.slow) for name in PRODUCERS],
-)
+@pytest.mark.parametrize("name", PRODUCERS)
 def test_idempotent_producer_repeats_nothing_over_cut_connections(
     proxied: KafkaCluster, proxied_client: Clients, proxy: CuttingProxy, name: str
 ) -> None:

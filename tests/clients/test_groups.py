@@ -66,11 +66,11 @@ def wait_shared(*readers: GroupReader) -> None:
         owned = [partition for each in readers for partition in each.owned]
         return sorted(owned) == list(range(PARTITIONS)) and all(each.owned for each in readers)
 
-    wait_for("the readers to share all partitions", is_shared, 40)
+    wait_for("the readers to share all partitions", is_shared, 150)
 
 
 def wait_all_seen(*readers: GroupReader) -> None:
-    wait_for("all records to be read", lambda: {seen for each in readers for seen in each.seen} >= EVERYTHING, 40)
+    wait_for("all records to be read", lambda: {seen for each in readers for seen in each.seen} >= EVERYTHING, 150)
 
 
 KINDS: dict[str, Callable[..., GroupReader]] = {
@@ -107,7 +107,7 @@ def test_clients_of_these_kinds_share_a_group(
     with closing(third):
         wait_shared(third)
         produce(cluster, topic)
-        wait_for("the new records", lambda: len(third.seen) >= len(EVERYTHING), 40)
+        wait_for("the new records", lambda: len(third.seen) >= len(EVERYTHING), 150)
     assert min(offset for _, offset in third.seen) == PER_PARTITION, "the committed offsets count for each kind"
 
 
