@@ -54,7 +54,7 @@ NOTHING_UNREAD = Unread(0, 0)
 
 
 class _Sent(Enum):
-    """What became of a message."""
+    """The result of sending a message."""
 
     SENT = auto()
     QUEUE_IS_FULL = auto()

@@ -30,7 +30,7 @@ _numbers = count(1)
 
 
 class Task(NamedTuple):
-    """What a script is asked, and what it must print.
+    """A call of a script, and the output that it must print.
 
     arguments   {servers}, {topic}, {group}, {new} and {file} are replaced: the topic has 6 partitions of 3 records, the
                 group has committed 2 in each, {new} is an unused name, and {file} is the file with `content`

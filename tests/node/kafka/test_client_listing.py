@@ -1,4 +1,4 @@
-"""What a Kafka client says of itself, and what the broker lists of its connection."""
+"""A broker lists a Kafka client's connection with the software that the client names."""
 
 from __future__ import annotations
 

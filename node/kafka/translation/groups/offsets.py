@@ -5,8 +5,8 @@ Version 0 of OffsetCommit and OffsetFetch keeps the offsets in ZooKeeper, and an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar, cast
 
 from node.kafka.calls import Call, NativeHandler, NativeOutcome, Outcome, converted
 from node.kafka.translation.by_topic import by_topic
@@ -32,6 +32,8 @@ from tidelog.protocol.kafka.messages.group_offsets import (
     OffsetFetchResponseTopics,
 )
 from tidelog.protocol.messages import DescribePartition, Response
+
+T = TypeVar("T")
 
 #: The version that keeps offsets in ZooKeeper.
 _IN_ZOOKEEPER = 0
@@ -203,41 +205,31 @@ def _named(
 
 
 def _fetched(partitions: Iterable[native.OffsetFetchPartition]) -> tuple[OffsetFetchResponseTopic, ...]:
-    return tuple(
-        OffsetFetchResponseTopic(name=name, partitions=found)
-        for name, found in by_topic(
-            (
-                each.topic,
-                OffsetFetchResponsePartition(
-                    partition_index=each.partition,
-                    committed_offset=each.committed_offset,
-                    committed_leader_epoch=each.committed_leader_epoch,
-                    metadata=each.metadata,
-                    error_code=each.error_code,
-                ),
-            )
-            for each in partitions
-        )
-    )
+    return _by_topic(OffsetFetchResponseTopic, OffsetFetchResponsePartition, partitions)
 
 
 def _fetched_of_group(partitions: Iterable[native.OffsetFetchPartition]) -> tuple[OffsetFetchResponseTopics, ...]:
-    return tuple(
-        OffsetFetchResponseTopics(name=name, partitions=found)
-        for name, found in by_topic(
-            (
-                each.topic,
-                OffsetFetchResponsePartitions(
-                    partition_index=each.partition,
-                    committed_offset=each.committed_offset,
-                    committed_leader_epoch=each.committed_leader_epoch,
-                    metadata=each.metadata,
-                    error_code=each.error_code,
-                ),
-            )
-            for each in partitions
+    return _by_topic(OffsetFetchResponseTopics, OffsetFetchResponsePartitions, partitions)
+
+
+def _by_topic(
+    topic: Callable[..., T], partition: Callable[..., object], found: Iterable[native.OffsetFetchPartition]
+) -> tuple[T, ...]:
+    """Return the topics with their partitions. Both versions of the response have the same fields in other classes."""
+    described = (
+        (
+            each.topic,
+            partition(
+                partition_index=each.partition,
+                committed_offset=each.committed_offset,
+                committed_leader_epoch=each.committed_leader_epoch,
+                metadata=each.metadata,
+                error_code=each.error_code,
+            ),
         )
+        for each in found
     )
+    return tuple(topic(name=name, partitions=partitions) for name, partitions in by_topic(described))
 
 
 def _not_fetched(request: OffsetFetchRequest, error_code: int, version: int) -> OffsetFetchResponse:
