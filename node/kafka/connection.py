@@ -2,7 +2,7 @@
 
 A request whose records are appended, and which only waits for followers, lets the next request begin. Any other
 request that takes longer holds back those after it, because they may depend on its effect. A connection whose peer does
-not read its responses stops reading requests. No other connection notices either.
+not read its responses stops reading requests. Other connections go on meanwhile.
 
 A request that has begun is never cancelled when its connection is lost, because it may be half done.
 """

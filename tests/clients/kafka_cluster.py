@@ -35,7 +35,10 @@ class KafkaCluster:
         self._directory = directory
         self._zookeeper = zookeeper
         self._settings = settings
-        self._ports = {broker_id: [choose_port() for _ in range(3)] for broker_id in range(1, brokers + 1)}
+        self._held = ExitStack()  # other tests choose ports while a broker is dead
+        self._ports = {
+            broker_id: [choose_port(held=self._held) for _ in range(3)] for broker_id in range(1, brokers + 1)
+        }
         self._processes: dict[int, Process] = {}
         self.bootstrap_servers = ",".join(f"{LOOPBACK}:{ports[0]}" for ports in self._ports.values())
         self._advertised = {
@@ -94,6 +97,7 @@ class KafkaCluster:
     def stop(self) -> None:
         for process in self._processes.values():
             process.stop(30_000)
+        self._held.close()
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from tests.processes.harness.replica_files import assert_replicas_identical, end
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tidelog import NewTopic, TopicPartition
 from tidelog.errors import NotEnoughReplicasError
+from tidelog.local.processes.ports import choose_port
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 from tidelog.model import NO_LEADER, Endpoint
 from verify.chaos.targets.zookeeper_proxy import MULTI, Fate, Request, ZooKeeperProxy
@@ -45,6 +46,15 @@ DEATHS_AT_START = [
 def leader_other_than(cluster: RunningCluster, tps: list[TopicPartition], not_by: int) -> int:
     """A broker that leads one of `tps` and is not `not_by`."""
     return next(leader for tp in tps if (leader := cluster.leader(tp)) != not_by)
+
+
+def test_ports_of_a_dead_broker_are_kept_for_its_next_start(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, 1) as cluster:
+        ports = cluster.local.known_state().broker(1).ports
+        cluster.kill(1)
+        assert not {choose_port(preferred=port) for port in ports} & set(ports)
+        cluster.restart(1)
+        cluster.wait_serves(1)
 
 
 @pytest.mark.parametrize("cluster", [LONG_SESSION], indirect=True)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from kazoo.client import KazooClient
@@ -20,7 +20,7 @@ from tidelog import Admin, NewTopic, TopicPartition
 from tidelog.errors import TidelogError
 from tidelog.local.broker import broker_command, broker_environment
 from tidelog.local.cluster import LocalCluster
-from tidelog.local.processes.ports import choose_port
+from tidelog.local.processes.ports import choose_port, hold_port
 from verify.chaos.targets.sessions import expire
 
 
@@ -33,6 +33,12 @@ class RunningCluster:
         self.admin = Admin(self.bootstrap_servers)
         #: A second log directory of a broker that has one.
         self.other_log_dirs: dict[int, Path] = {}
+        self._held_ports = ExitStack()
+
+    def close(self) -> None:
+        """Free the connections and ports of the test itself. The processes go on."""
+        self.admin.close()
+        self._held_ports.close()
 
     @property
     def bootstrap_servers(self) -> str:
@@ -224,6 +230,13 @@ class RunningCluster:
     def _wait_gone(self, broker_id: int) -> None:
         process = self.local.broker_process(broker_id)
         assert process is not None and process.wait(30_000), f"broker {broker_id} did not end"
+        self._hold_ports(broker_id)
+
+    def _hold_ports(self, broker_id: int) -> None:
+        """Keep the ports of a dead broker for its next start, because other tests choose ports at the same time."""
+        for port in self.local.known_state().broker(broker_id).ports:
+            if (hold := hold_port(port)) is not None:
+                self._held_ports.enter_context(hold)
 
 
 def _any_port(addresses: str | list[str]) -> str | list[str]:
@@ -259,6 +272,6 @@ def running_cluster(
         try:
             yield cluster
         finally:
-            cluster.admin.close()
+            cluster.close()
     finally:
         local.stop()

@@ -34,34 +34,14 @@ def port_is_free(port: int) -> bool:
     return True
 
 
-def choose_port(taken: Collection[int] = (), held: ExitStack | None = None, *, preferred: int = 0) -> int:
-    """Return the preferred port (0: none) if it is free and not in `taken`, else a random port that is.
-
-    The random port lies below the kernel's range for outgoing connections. No other caller gets the port until `held`
-    is closed; by then the new process should listen there. With None, the port is not reserved. Raises LocalError if
-    none is found.
-    """
-    candidates = range(_LOWEST, max(_first_ephemeral_port(), _LOWEST + 1_000))
-    for _ in range(1_000):
-        port = preferred or random.choice(candidates)
-        preferred = 0
-        if port not in taken and (hold := _hold(port)) is not None:
-            if held is None:
-                hold.close()
-            else:
-                held.enter_context(hold)
-            return port
-    raise LocalError(
-        f"no free port between {candidates.start} and {candidates.stop}: stop some of the processes that listen there"
-    )
-
-
-def _hold(port: int) -> socket.socket | None:
+def hold_port(port: int) -> socket.socket | None:
     """Return a socket that is bound to the port but does not listen; None if the port is not free.
 
-    Another chooser finds the port taken, but the process that the port is for may listen. Linux lets a socket listen if
-    all sockets that are bound there have SO_REUSEADDR and do not listen. The option is set after the bind, because with
-    the option set before, two choosers could bind the same port.
+    The caller closes the socket. Until then `choose_port` finds the port taken, but the process that the port is for
+    may listen: Linux lets a socket listen if all sockets that are bound there have SO_REUSEADDR and do not listen. The
+    option is set after the bind, because with the option set before, two choosers could bind the same port.
+
+    Raises LocalError if the bind fails for another reason than a port in use.
     """
     hold = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -73,6 +53,28 @@ def _hold(port: int) -> socket.socket | None:
         raise LocalError(f"cannot listen on {LOOPBACK}:{port}: {error.strerror}") from None
     hold.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return hold
+
+
+def choose_port(taken: Collection[int] = (), held: ExitStack | None = None, *, preferred: int = 0) -> int:
+    """Return the preferred port (0: none) if it is free and not in `taken`, else a random port that is.
+
+    The random port lies below the kernel's range for outgoing connections. No other caller gets the port until `held`
+    is closed; by then the new process should listen there. With None, the port is not reserved. Raises LocalError if
+    none is found.
+    """
+    candidates = range(_LOWEST, max(_first_ephemeral_port(), _LOWEST + 1_000))
+    for _ in range(1_000):
+        port = preferred or random.choice(candidates)
+        preferred = 0
+        if port not in taken and (hold := hold_port(port)) is not None:
+            if held is None:
+                hold.close()
+            else:
+                held.enter_context(hold)
+            return port
+    raise LocalError(
+        f"no free port between {candidates.start} and {candidates.stop}: stop some of the processes that listen there"
+    )
 
 
 def _first_ephemeral_port() -> int:
