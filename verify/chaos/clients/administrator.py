@@ -15,7 +15,8 @@ _TIMEOUT_MS = 5_000
 class Administrator:
     """The administrator, which elects preferred leaders and reassigns partitions, each in its own interval (0: never).
 
-    The administrator writes no history. `elections` and `reassignments` count the requests that succeeded.
+    The administrator writes no history. `elections` and `reassignments` count the attempts without an error, also those
+    that changed nothing.
     """
 
     def __init__(
@@ -31,7 +32,7 @@ class Administrator:
         """Elect the preferred leaders of all partitions and reassign a random partition, at once and then in their
         intervals.
 
-        Return when `context.stopping` is set. A request that fails is tried again in the next interval.
+        Return when `context.stopping` is set. After a failure, the next attempt is made when the interval has passed.
         """
         context = self._context
         elect_at = reassign_at = context.clock.monotonic_ms()

@@ -35,8 +35,8 @@ class RunningClient(Protocol):
 
 
 def clients_of(context: ClientContext, load: Load, process: int = 0, life: int = 0) -> Iterator[RunningClient]:
-    """Yield the clients of process number `process` in its start number `life`, both from 0. Each yielded client has
-    opened its history; the caller runs all of them.
+    """Yield the clients of process number `process` in its start number `life`, both from 0. Each yielded client,
+    except the administrator, has opened its history. The caller runs all of them.
 
     Raise ValueError at the first `next` if the numbers are too high for unique record ids.
     """

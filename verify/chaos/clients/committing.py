@@ -1,7 +1,7 @@
 """Commit and read offsets of groups without members. Each group is a register that one committer raises.
 
-Each value is committed once, and values increase, so that a value identifies the commit that a reader has seen. The
-values need not be offsets of records, because brokers accept any value.
+Each commit has a value of its own, and values increase, so that a value identifies the commit that a reader has seen.
+The values need not be offsets of records, because brokers accept any value.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ _COMMITS_OF_A_LIFE = 1 << 32
 
 
 class Committer:
-    """A client that raises the offsets of one group again and again, with pauses of at most twice `pause_s`.
+    """A client that raises the offsets of one group again and again, with pauses of at most twice `pause_s`, or longer
+    after an error.
 
     With `by_request` it works like an old client: it finds the coordinator, commits, and finds the coordinator again
     after an error that may mean another coordinator. Each request is sent once, so that each refusal counts as what it

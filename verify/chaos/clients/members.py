@@ -32,7 +32,7 @@ _SESSION_TIMEOUT_MS = 6_000
 class MemberClient(ConsumerRebalanceListener):
     """One member of one group, which commits what it has processed. The group's strategy is `strategy`.
 
-    Its commits never decrease, unless the log lost records, for example by an unclean election.
+    The offsets that it has committed never decrease, unless the log lost records, for example by an unclean election.
 
     longest_work_s   the longest time to process the records of one poll
     """
@@ -58,8 +58,8 @@ class MemberClient(ConsumerRebalanceListener):
     async def run(self) -> None:
         """Join the group, subscribe to all topics, then poll, process and commit until `context.stopping` is set.
 
-        Records, commits, assignments and a partition's errors are recorded in the history. At the end this member
-        leaves the group and closes the history.
+        Records, commits, assigned and revoked partitions, and a partition's errors are recorded in the history. At the
+        end this member leaves the group and closes the history.
         """
         context = self._context
         consumer = context.consumer(

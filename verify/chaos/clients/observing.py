@@ -85,11 +85,10 @@ class Sessions:
         self._position[tp] = offsets[-1] + 1
 
     def read_batches(self, tp: TopicPartition, fetched: FetchedBatches) -> None:
-        """Write whole batches that a poll returned, with their high watermark. Raise CorruptMessageError for damaged
-        batches.
+        """Write the records of batches that a poll returned, from its fetch offset on, with the high watermark.
 
-        If the reader has `moves` and its consumer has moved by itself, an OffsetOutOfRangeError is written first, and a
-        new session begins.
+        Raise CorruptMessageError for damaged batches. If the reader has `moves` and its consumer has moved by itself,
+        an OffsetOutOfRangeError is written first, and a new session begins.
         """
         expected = self.position(tp)
         if self._moves and fetched.fetch_offset != expected >= 0:
@@ -100,7 +99,9 @@ class Sessions:
         self._position[tp] = fetched.next_offset
 
     def failed(self, tp: TopicPartition, error: TidelogError) -> None:
-        """Write an error that a poll raised, with the partition's session and position."""
+        """Write an error that a poll raised, with the partition's session and position. Begin a session if the
+        partition has none.
+        """
         if tp not in self._session:
             self.begin(tp)
         session, position = self._session[tp], self.position(tp)

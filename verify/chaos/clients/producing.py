@@ -46,7 +46,7 @@ class ProducingClient:
     number       the number from which unique ids are derived, among all producers of a run
     rate         records per second
     value_bytes  the least and greatest size of most values; one in fifty has 4,000 bytes
-    options      options of the producer, in addition to its acks, idempotence and timeouts
+    options      options of the producer, in addition to its acks, idempotence and timeouts, or in place of these
     tick_s       the interval in which due records are sent and outcomes written
     """
 

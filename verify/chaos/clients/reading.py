@@ -193,9 +193,10 @@ class ResetReader(Reader):
 
 
 def partition_of(error: TidelogError, tps: tuple[TopicPartition, ...] | list[TopicPartition]) -> TopicPartition | None:
-    """Return the partition that the error is about, or None if the error names none of `tps`.
+    """Return the partition that the error is about; None if there is none.
 
-    The text of a consumer's error without a field for the partition begins with the partition.
+    An OffsetOutOfRangeError has a field for the partition, which need not be one of `tps`. The text of another error
+    begins with the partition, which must be one of `tps`.
     """
     if isinstance(error, OffsetOutOfRangeError) and error.topic_partition is not None:
         return error.topic_partition

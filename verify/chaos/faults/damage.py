@@ -93,9 +93,11 @@ class Damage(BrokerFault):
 
 
 class TailCut(Damage):
-    """A truncated log of a machine that went down: 1, 60 or 3,000 bytes of each last segment are missing.
+    """Truncated logs of a machine that went down: the last segment of each log under load lacks its last 1, 60 or 3,000
+    bytes.
 
-    The marker of a clean shutdown is removed too, so that the replica is not trusted (KIP-101, KIP-279).
+    The marker of a clean shutdown is removed and the boot id is replaced too, so that the replicas are not trusted
+    (KIP-101, KIP-279).
     """
 
     row, name = "F46", "end of a log cut off"
@@ -180,7 +182,9 @@ class IndexesRandom(IndexDamage):
 
 
 class IndexesWrong(IndexDamage):
-    """Indexes with entries that increase as required, but point to positions where no batch begins."""
+    """Indexes whose entries increase as required, but are wrong: the offsets in all of them, the positions in offset
+    indexes, and the timestamps in time indexes.
+    """
 
     name = "indexes with wrong positions"
 
@@ -243,7 +247,7 @@ class CheckpointsFromTheFuture(CheckpointDamage):
 class BitFlipped(FaultBase):
     """A flipped bit in a closed segment of a running leader, flipped back when the fault is healed.
 
-    A reader must get an error and must not receive a later record instead.
+    A reader must get an error or no record, and must not receive a later record instead.
     """
 
     row, name = "F47", "one bit flipped in a closed segment"
@@ -386,8 +390,9 @@ def _byte_at(segment: Path, position: int) -> int:
 
 
 def _changed_since(damaged: dict[Path, bytes], appended: set[Path]) -> int:
-    """Return how many of the damaged files exist with other content. A file in `appended` must no
-    longer begin with it.
+    """Return how many of the damaged files exist with other content than the damage gave them.
+
+    A file in `appended` counts only if it does not begin with that content either.
     """
     return sum(
         path.exists() and _is_anew(path.read_bytes(), content, path in appended) for path, content in damaged.items()

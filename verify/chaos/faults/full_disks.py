@@ -193,7 +193,8 @@ class Vanished(BrokerFault):
     """A leader is killed, and started without its data directory. The broker may start with empty logs, but must not
     lead before it has all records.
 
-    Healing puts the old directory back, which then lacks the newer records, as on a machine that was down.
+    Healing puts the old directory back with another boot id. That directory then lacks the newer records, as on a
+    machine that was down.
     """
 
     row, name = "F53", "data directory vanished"

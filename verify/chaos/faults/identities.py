@@ -116,8 +116,8 @@ class SameIdTwice(StartedTwice):
 
 
 def second_settings(written: dict[str, Any], data_dir: str) -> str:
-    """Return the settings file (TOML) of a second process: other ports, `data_dir`, no metrics, and no log file or
-    history file.
+    """Return the text of the settings file (TOML) of a second process: other ports, `data_dir`, no HTTP listener, and
+    neither log file nor history file.
     """
     settings = {name: value for name, value in written.items() if name not in ("log_file", "history_file")}
     settings["log_dirs"] = [data_dir]

@@ -34,6 +34,8 @@ class ClientsKilled(FaultBase):
     One or two processes are stopped repeatedly for a moment (SIGSTOP). Each is killed once its histories show an open
     record and an open commit, or after 5 s. Brokers keep no histories of clients, so the clients' own histories are the
     evidence.
+
+    Healing waits until the run has replaced the clients, and raises LocalError after 15 s.
     """
 
     row, name = "F16", "clients killed"

@@ -67,7 +67,8 @@ class PowerLost(BrokerFault):
 
 
 class AllPowerLost(PowerLost):
-    """A power loss of all machines at once. Acknowledged records must survive, because every replica synced them.
+    """A power loss of all machines at once. The fault sets flush.messages=1 first and syncs the disks, so that every
+    replica has synced what was acknowledged. Acknowledged records must survive.
 
     Without sync, an acknowledged record is lost with its last replica, as docs/OPERATIONS.md says, so there would be
     nothing to check. Logs may have no unsynced bytes, so a file that was never synced proves the power loss of each

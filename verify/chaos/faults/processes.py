@@ -336,7 +336,9 @@ class AllDoze(BrokerFault):
 
 
 class PoliteStop(BrokerFault):
-    """A controlled shutdown. Leadership moves before the listeners close, and the broker must end within 10 s."""
+    """A controlled shutdown of a leader. Leadership moves before the listeners close. The broker must end within 10 s
+    and leave its marker of a clean shutdown.
+    """
 
     row, name = "F11", "leader stopped politely"
     needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})

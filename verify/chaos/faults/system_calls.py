@@ -58,11 +58,11 @@ class CallFault(BrokerFault):
         self.on_heal(withdraw)
         self.page.order(**orders)
 
-    #: The counters of the page that count executed orders.
+    #: The counters of the page that count the affected calls.
     counters: tuple[str, ...] = ()
 
     def done(self) -> int:
-        """Return how many orders were executed, by `counters`. 0 before the fault is healed."""
+        """Return how many calls the orders have affected, by `counters`. 0 before the fault is healed."""
         return sum(self._done.values())
 
 

@@ -30,8 +30,8 @@ _PARTITIONS = 4
 
 
 class OddTimestamps(FaultBase):
-    """Records with timestamps in the far past and the far future (which topics refuse by their limits), equal,
-    unordered and missing ones.
+    """Records with timestamps in the far past, in the far future (which a topic refuses by its limit, unless it stamps
+    records itself), equal, unordered and missing ones.
 
     The records belong to the run like all others, because the fault writes a history. Our producer stamps records
     without a timestamp (−1), so the fault sends such a record to the leader in a request of its own.

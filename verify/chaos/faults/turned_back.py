@@ -39,8 +39,8 @@ _REFUSED = r"the log has epoch \d+, the controller says \d+; refused"
 class ZooKeeperTurnedBack(FaultBase):
     """All brokers and ZooKeeper restarted with ZooKeeper's data from before three elections of each partition.
 
-    Brokers must refuse leader epochs below their own, log that, and truncate nothing. The later data is restored in the
-    end, because no broker may serve with the earlier data.
+    Brokers must refuse leader epochs below their own, log that, and truncate nothing. Healing kills all of them,
+    restores the later data and starts them, because no broker may serve with the earlier data.
     """
 
     row, name = "F42", "ZooKeeper restored from an earlier state"

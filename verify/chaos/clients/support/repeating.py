@@ -1,4 +1,4 @@
-"""Open connections that send some produce requests twice, byte for byte, because a broker must not append a
+"""Open connections that send some produce requests twice with the same records, because a broker must not append a
 duplicate.
 """
 
@@ -17,8 +17,9 @@ _ONE_IN = 10
 
 
 def repeating(opener: Opener, rng: random.Random) -> Opener:
-    """Return an opener of connections that send one in ten produce requests twice. Only idempotent producers may use
-    them, because others would duplicate records.
+    """Return an opener of connections that send about one in ten produce requests again after it was acknowledged.
+
+    Only idempotent producers may use these connections, because others would duplicate records.
     """
 
     async def open_one(endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Peer:

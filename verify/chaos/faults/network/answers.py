@@ -82,8 +82,10 @@ class ProxiedFault(NetworkFault):
 
 
 class AnswersOfZooKeeperLost(ProxiedFault):
-    """Answers that are lost after ZooKeeper executed the write: the connection breaks, once for each of an election, a
-    change of an ISR, and a registration.
+    """Writes whose answers are lost: ZooKeeper executes the write, and the connection breaks before the answer.
+
+    The answer is lost once for each of an election, a change of an ISR, and a registration. After a write that
+    ZooKeeper refused because of a version, the answer to the next write of that kind is lost too.
     """
 
     row, name = "F40", "answers of ZooKeeper lost"
@@ -134,7 +136,11 @@ def _was_refused(request: Request) -> bool:
 
 
 class ZombieController(ProxiedFault):
-    """A controller that is paused between a read and a write, and writes when another controller has been elected."""
+    """A controller whose write reaches ZooKeeper after another controller was elected, as if the first one had paused
+    between a read and this write.
+
+    The proxy delays the write, while the process is paused. ZooKeeper must refuse it because of the controller epoch.
+    """
 
     row, name = "F41", "controller writes after it was replaced"
     availability = UNAVAILABLE

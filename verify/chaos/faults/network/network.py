@@ -79,8 +79,8 @@ def both_ways(one: str, other: str) -> list[RuleFactory]:
 
 
 class LeaderCutFromFollowers(NetworkFault):
-    """A leader without its followers. The leader shrinks its ISR to itself and acknowledges nothing; other leaders
-    shrink theirs to two members and continue.
+    """A leader that is cut off from all other brokers. The leader shrinks its ISR to itself and acknowledges nothing
+    with acks=all. In a cluster of three, other leaders shrink theirs to two members and continue.
     """
 
     row, name = "F19", "leader cut off from its followers"
@@ -232,7 +232,7 @@ class ClientsCutFromLeader(NetworkFault):
 
 class AnswersLost(ClientsCutFromLeader):
     """A leader's answers to clients are lost. Requests arrive and are executed, but no packet of more than 68 bytes
-    returns, which is longer than a heartbeat or an empty packet.
+    returns. Heartbeats and empty packets are no longer than that, and pass.
     """
 
     row, name = "F26", "answers of a leader lost"
@@ -245,7 +245,11 @@ class AnswersLost(ClientsCutFromLeader):
 
 
 class IsolationAndKill(NetworkFault):
-    """One broker is isolated, another one is killed; then the first returns, and another one is isolated."""
+    """One broker is isolated and another one is killed. Then the first one returns, and a third one is isolated, or the
+    killed one if there is no third.
+
+    An isolated broker reaches neither ZooKeeper nor other brokers, but clients can connect to it.
+    """
 
     row, name = "F25", "one broker isolated, another killed, then another isolated"
     needs = frozenset({Need.NETWORK, Need.PROCESSES, Need.RESTARTS})
@@ -274,7 +278,9 @@ class IsolationAndKill(NetworkFault):
 
 
 class Resets(NetworkFault):
-    """Connections to a leader that are reset: two seconds with resets, two seconds without, repeatedly."""
+    """Connections between a leader and other brokers or clients that are reset: two seconds with resets, two seconds
+    without, repeatedly. The connection to ZooKeeper stays.
+    """
 
     row, name = "F27", "connections reset, on and off"
     lasts_ms = (6_000, 7_000)

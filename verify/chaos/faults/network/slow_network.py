@@ -27,7 +27,9 @@ _OVER_LIMITS = re.compile(r"overlimits (\d+)")
 
 
 class Delayed(NetworkFault):
-    """Packets of a leader that are delayed by 100 to 500 ms at random, so that they overtake each other."""
+    """Packets from a leader that are delayed by 100 to 500 ms at random, so that they overtake each other. The
+    leader's session must survive.
+    """
 
     row, name = "F29", "packets delayed and reordered"
 

@@ -14,7 +14,9 @@ LATE = "the request came after its deadline"
 
 
 def leaders_changed(evidence: Evidence, tps: Collection[TopicPartition] | None = None, *, times: int = 1) -> str | None:
-    """Detect a leader epoch of these partitions (None: of any) that rose by at least `times`."""
+    """Detect a partition of these (None: of all) whose leader epoch rose by at least `times` from the first view to the
+    last.
+    """
     return _first(
         f"leader epoch {before.leader_epoch} → {after.leader_epoch} of {of(tp)}"
         for tp, before in sorted(evidence.before.partitions.items())
@@ -25,7 +27,9 @@ def leaders_changed(evidence: Evidence, tps: Collection[TopicPartition] | None =
 
 
 def left_isr(evidence: Evidence, brokers: Collection[int] | None = None) -> str | None:
-    """Detect one of these brokers (None: any) that was in an ISR before the injection and is not in it later."""
+    """Detect one of these brokers (None: any) that was in an ISR in the first view, and was missing there in any later
+    one.
+    """
     return _first(
         f"broker {broker} left the ISR of {of(tp)}"
         for tp, before in sorted(evidence.before.partitions.items())
@@ -98,7 +102,7 @@ def _is_late_produce(event: BrokerEvent, since: int) -> bool:
 
 
 def slowed(evidence: Evidence, at_least_ms: float) -> str | None:
-    """Detect a produce request that was acknowledged after at least `at_least_ms`."""
+    """Detect a record that was acknowledged at least `at_least_ms` after its produce operation began."""
     if evidence.slowest_ms < at_least_ms:
         return None
     return f"a produce took {evidence.slowest_ms:,.0f} ms"

@@ -9,8 +9,10 @@ _LONGEST = 200
 
 
 class BrokerLogReader:
-    """The lines that one broker logs and prints from the construction on. The file with its printed output is beside
-    its log file.
+    """The lines that one broker logs and prints after the construction of this reader. The file with the printed output
+    is beside the log file.
+
+    After a rotation, the reader sees only the lines of the new log file.
     """
 
     def __init__(self, log: Path) -> None:

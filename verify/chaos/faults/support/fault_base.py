@@ -140,8 +140,9 @@ class FaultBase(ABC):
         self._heal_steps.append(on_heal)
 
     def meanwhile(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a task now. `heal` cancels it as one of its steps and waits for its end, and raises the task's own
-        error, if any.
+        """Start a task now. `heal` cancels this task as one of its steps, and waits for its end.
+
+        If no step fails, `heal` raises the task's own error, if any.
         """
         task = asyncio.create_task(work)
         self._works.append(task)

@@ -80,7 +80,7 @@ class Namespaces:
     # --- queries of faults ---------------------------------------------------------------------------------------
 
     def namespace(self, member: str) -> str:
-        """Return the name of a member's namespace; "switch" is that of the bridge."""
+        """Return the name of the namespace of a member other than the clients; "switch" is that of the bridge."""
         return f"{PREFIX}-{self._id}-{member}"
 
     def inside(self, member: str) -> tuple[str, ...]:

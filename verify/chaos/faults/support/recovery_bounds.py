@@ -41,8 +41,10 @@ def led_late(evidence: Evidence, tps: Collection[TopicPartition], since: int, wi
 
 
 def reconnected_late(evidence: Evidence, since: int, within_ms: int) -> str | None:
-    """Detect the first broker that was connected to ZooKeeper more than `within_ms` after ZooKeeper served again at
-    `since`, or after it lost its connection later than that.
+    """Detect the broker with the lowest id that had no connection to ZooKeeper for more than `within_ms`.
+
+    The time counts from `since`, when ZooKeeper served again, or from a later loss of the connection. A connection that
+    is still lost counts until `evidence.whole`.
     """
     for broker, events in sorted(evidence.events.items()):
         lost: int | None = None
@@ -68,7 +70,10 @@ def _reconnected(broker: int, t: int, since: int, lost: int, within_ms: int) -> 
 
 
 def elected_often(evidence: Evidence, most_per_minute: int) -> str | None:
-    """Detect a partition with more than `most_per_minute` elections for each minute that began until recovery."""
+    """Detect a partition that had more than `most_per_minute` elections per minute from the first to the last view.
+
+    The minutes from the injection to `evidence.whole` count, rounded up.
+    """
     most = most_per_minute * -(-max(1, evidence.whole - evidence.injected) // _NS_PER_MINUTE)
     for tp, before in sorted(evidence.before.partitions.items()):
         after = evidence.after.partitions.get(tp)

@@ -1,6 +1,7 @@
 """Make brokers' system calls fail, be slow or return a wrong time: `shim.c`, compiled for the run and preloaded.
 
-Each broker has a page of orders, which is shared memory.
+Each broker has a page of orders, which is shared memory. Orders for writes and syncs affect only segments and their
+indexes, and `tear_after` only segments.
 """
 
 from __future__ import annotations
