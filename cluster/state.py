@@ -162,7 +162,7 @@ class TopicAssignment:
     version: int = field(default=NO_VERSION, compare=False)
 
     def topic_partitions(self) -> list[TopicPartition]:
-        """Return the partitions in ascending order."""
+        """Return the topic's partitions in ascending order."""
         return [TopicPartition(self.topic, partition) for partition in sorted(self.partitions)]
 
     def assigned(self, partition: int) -> ReplicaAssignment:

@@ -78,9 +78,9 @@ class Expiry:
     def topics_deleted(self, topics: Collection[str]) -> None:
         """Mark the commits to these topics as void, so that they do not apply to new topics of the same names.
 
-        Tombstones for commits in flight are written before this method returns, because a later commit may be for a
-        new topic. `forget_deleted` handles the other commits. That method compares the offsets of their records,
-        because clocks of two brokers cannot be compared.
+        Each shard notes its log's end: `forget_deleted` writes tombstones for the commits whose records are below that
+        offset. Offsets are compared, because clocks of two brokers cannot be compared. The tombstone of a commit whose
+        write is pending is appended before this method returns, because a later commit may be for a new topic.
         """
         for shard in self._coordinator.shards:
             shard.deleted.update(dict.fromkeys(topics, shard.replica.log.log_end_offset))

@@ -130,7 +130,11 @@ class InternalTopicRules:
             raise PolicyViolationError(f"{tp}: replication factor {len(wanted)}: must be at least {least} ({setting})")
 
     def _violations(self, config: LogConfig, replicas: int | None) -> Iterator[str]:
-        """Yield, for each setting that endangers committed offsets, its value, the allowed values, and the reason."""
+        """Yield, for each setting that endangers committed offsets, its value, the allowed values, and the reason.
+
+        `replicas` is the smallest number of replicas of any partition. With None, the upper limit of
+        min.insync.replicas is not checked.
+        """
         defaults, texts = self.defaults, config.to_topic_configs()
         least_segment_bytes = min(self.segment_bytes, config.max_message_bytes)
         least_in_sync = defaults.min_insync_replicas

@@ -73,7 +73,10 @@ class DirectoryCheckpoints:
     # --- as last written -----------------------------------------------------------------------------
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """Return a copy of the checkpointed high watermarks; empty if the file was missing or damaged."""
+        """Return a copy of the high watermarks as last read or written.
+
+        Before the first write, the copy is empty if the file was missing or damaged at the start.
+        """
         return dict(self._high_watermarks)
 
     def high_watermark(self, tp: TopicPartition) -> int:

@@ -72,7 +72,10 @@ class OffsetCommitPartition(Message):
 
 @frozen
 class CommittedPartition(Message):
-    """The outcome for one partition; `error_message` says why it was rejected, None if the error says enough."""
+    """The outcome for one partition of a commit or a deletion of offsets.
+
+    `error_message` says why the partition was rejected; None without an error, or if the error code says enough.
+    """
 
     topic: str
     partition: int

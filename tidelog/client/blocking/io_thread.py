@@ -72,10 +72,11 @@ class IoThread:
     ) -> T:
         """Run the coroutine on the loop, wait, and return its result. Call this method from other threads only.
 
-        An interrupt (Ctrl-C) of the wait, and TimeoutError 5 s after `timeout_s`, cancel the coroutine. If the
-        coroutine has a result nevertheless, the loop calls `on_lost` with it. Callbacks of `in_caller` run in this
-        wait, and their time does not count. Raises ClosedError after the stop and if the thread stops meanwhile, and
-        RuntimeError if the I/O thread itself calls.
+        The coroutine keeps to `timeout_s` itself. The wait ends 5 s later with TimeoutError if the coroutine has not
+        ended, and has no limit without `timeout_s`. This error and an interrupt (Ctrl-C) of the wait cancel the
+        coroutine. If the coroutine has a result nevertheless, the loop calls `on_lost` with it. Callbacks of
+        `in_caller` run in this wait, and their time extends it. Raises ClosedError after the stop and if the thread
+        stops meanwhile, and RuntimeError if the I/O thread itself calls.
         """
         if self._stopped:
             coroutine.close()
