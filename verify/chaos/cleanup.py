@@ -26,7 +26,7 @@ def command(servers: str, prefix: str) -> tuple[str, ...]:
 
 
 async def remove(servers: str, prefix: str) -> None:
-    """Delete the topics and consumer groups whose names begin with `prefix`.
+    """Delete the topics, and then the consumer groups, whose names begin with `prefix`.
 
     Wait up to 12 s for the groups to become empty, then raise NonEmptyGroupError. Raise TidelogError if a deletion
     fails otherwise, and ValueError for an empty prefix.

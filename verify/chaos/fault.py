@@ -33,7 +33,7 @@ class Need(Enum):
 
     #: The run can send signals to the brokers' processes on this machine.
     PROCESSES = "the brokers' processes"
-    #: The target can restart its brokers with other settings or another environment.
+    #: The run can start each broker again after its process has ended.
     RESTARTS = "starting brokers"
     #: The run can read the brokers' data directories, settings and logs.
     FILES = "the brokers' files"
@@ -60,7 +60,8 @@ class Availability:
     most_gap_ms      the longest time for which a partition with waiting produce requests may acknowledge none, from the
                      injection until all replicas are in sync; None: unlimited
     leaves_majority  enough replicas stay for acks=all: at least 100 acknowledgements and reads must succeed from the
-                     injection to the healing, or to one second after `most_gap_ms`, whichever is later
+                     injection to the healing, or to one second after `most_gap_ms`, whichever is later; operations
+                     after the healing count only until the next fault. False: there is no such minimum
     """
 
     most_gap_ms: int | None

@@ -24,7 +24,9 @@ class Outcome(StrEnum):
     BIT = "bit"
     """The fault was injected, and the cluster noticed it."""
     VOID = "void"
-    """The step proved nothing, because the cluster did not notice the fault or the fault could not act."""
+    """The step proved nothing, because the cluster did not notice the fault, or the fault could not be injected or
+    healed.
+    """
     SKIPPED = "skipped"
     """The fault cannot be injected in this environment."""
 

@@ -79,20 +79,23 @@ TOPICS = (
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The complete load. Each process also runs one reader of each kind and one client that looks up offsets. Process 0
-    runs the administrator. Without a topic, rate, process or producer, the constructor raises ValueError.
+    """The complete load.
+
+    Each process also runs four readers (tail, random seeks, resets, direct) and one client that looks up offsets.
+    Process 0 also runs the administrator, if one of its two intervals is not 0. The constructor raises ValueError
+    without a topic, rate, process or producer.
 
     rate                    records per second of all producers together
     processes               the number of client processes, each of which may be killed
-    producers               idempotent producers with acks=all per process, besides one that is not idempotent
-    unsafe_share            percent of the rate for the producers that are not idempotent, in turn with acks=1, all and
-                            0 by process; 0: no such producers
+    producers               the number of idempotent producers with acks=all per process
+    unsafe_share            percent of the rate for the producers that are not idempotent, one per process; 0: none.
+                            Processes 0, 1 and 2 use acks=1, acks=all and acks=0, and so on in turn
     groups                  assignment strategies, each with one group; each process runs one member of each group
     group_prefix            the prefix of the names of all groups
     committers              the number of groups per process without members, whose offsets are only committed and read
     election_interval_ms    the interval of preferred elections of all partitions; 0: none
     reassignment_interval_ms  the interval of reassignments of one partition; 0: none
-    delivery_timeout_ms     the time limit of a record and of every other operation, including retries
+    delivery_timeout_ms     the time limit of a record's delivery and of most other operations, including retries
     value_bytes             the least and greatest size of most values; one in fifty values is larger
     """
 
@@ -162,7 +165,10 @@ class Part:
 
     @classmethod
     def of_json(cls, text: str) -> Part:
-        """Return the work that `to_json` wrote. Raise KeyError, TypeError or ValueError for any other text."""
+        """Return the work that `to_json` wrote.
+
+        Raise KeyError, TypeError, AttributeError or ValueError for any other text.
+        """
         fields: dict[str, Any] = json.loads(text)
         load = fields.pop("load")
         topics = tuple(LoadTopic(**{**each, "times": Times(each["times"])}) for each in load.pop("topics"))

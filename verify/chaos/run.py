@@ -361,7 +361,8 @@ class _ChaosRun:
         """Write run.json, check the histories, write the verdict and the report, and return the result. The call
         blocks.
 
-        After a HistoryError or OSError, which becomes a trouble, the verdict or the report is None.
+        A HistoryError or OSError becomes a trouble. Then the report is None, and so is the verdict unless only the
+        report failed.
         """
         verdict, report = None, None
         self.reporter.status("checking the histories")

@@ -63,7 +63,8 @@ def clean_up(home: Path, report: Callable[[str], None]) -> None:
     """Kill the clusters of runs whose process has ended without cleaning up, undo the changes of these runs, and remove
     their directories.
 
-    Directories with a `kept` file stay. Active runs are left alone. Each run and each failure is reported as a line.
+    Directories with a `kept` file stay. Active runs are left alone. Each run and each failure is reported as a line,
+    except runs with a `kept` file that left no process and no change.
     """
     for path in sorted((home / "chaos").glob("*")):
         lock = _try_lock(path)
@@ -85,7 +86,8 @@ def clean_up(home: Path, report: Callable[[str], None]) -> None:
 
 
 def _kill_cluster(data_dir: Path) -> bool:
-    """Send SIGKILL to the running processes of the cluster, wait for their ends, and return whether any was running.
+    """Send SIGKILL to the running processes of the cluster, wait up to 20 s for each, and return whether any was
+    running.
 
     SIGKILL also ends a stopped process. The data of the cluster is not needed any more. An unreadable state counts as
     no process.

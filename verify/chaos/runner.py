@@ -52,8 +52,8 @@ class FaultRunner:
     read       passes the new events of clients and brokers to `activity`
     spread     elects preferred leaders, so that a fault that hits one leader leaves others, even after earlier faults
                moved some
-    moved_ms   the additional unavailability, besides its duration, that a fault may cause while an administrator moves
-               leaders; None: no administrator is active
+    moved_ms   added to the fault's limit of unavailability, together with the time from injection to healing, because
+               an administrator moves leaders; None: no administrator is active, and neither is added
     """
 
     target: Target
@@ -74,7 +74,8 @@ class FaultRunner:
         here.
 
         Those rows are recorded as skipped at the begin. The call returns early if the run is asked to stop, if a fault
-        cannot be healed, or if the cluster does not recover within 60 s. A step that has begun is completed.
+        cannot be healed, or if the cluster does not recover within 60 s. The end of `seconds` interrupts no step. A
+        stop shortens the current step, but an injected fault is healed and recorded.
         """
         possible = self._possible(rows)
         deadline = self._deadline(seconds)
@@ -111,7 +112,8 @@ class FaultRunner:
         """Run one step: pause, elect preferred leaders, wait for load, inject and heal.
 
         Return False if the fault was not healed or the cluster has not recovered, so that no step may follow. Without
-        enough load or a view of the cluster, the step is recorded as void and the result is True.
+        enough load or a view of the cluster, the result is True, and the step is recorded as void unless the run is
+        asked to stop.
         """
         await self._pause(step.pause_ms / 1000)
         with suppress(TidelogError):

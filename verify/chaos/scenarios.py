@@ -52,7 +52,7 @@ def rows_of(scenario: Scenario, known: Collection[str], only: Collection[str] = 
     """Return the rows of the scenario in the catalogue's order, including rows without an implemented fault.
 
     A scenario that names no rows has all `known` ones. If `only` is not empty, return only the rows in it. Raise
-    ValueError if one of them is not a row of the scenario.
+    ValueError if a row in `only` is not a row of the scenario.
     """
     rows = scenario.rows or tuple(sorted(known, key=row_number))
     if foreign := [row for row in only if row not in rows]:

@@ -15,7 +15,8 @@ class Step:
     """One injection.
 
     number    the position in the schedule, from 0
-    kind      the index among the fault kinds of the row
+    kind      the index among the fault kinds of the row; the runner takes the index modulo the number of kinds that
+              can be injected here
     span      the position of the duration in the fault's own range, from 0 to 1
     pause_ms  the pause before the injection
     rng_seed  the seed of the fault's own random choices, such as its victims

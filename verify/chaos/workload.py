@@ -54,9 +54,9 @@ class _Child:
 class Workload:
     """The client processes, from entering `async with` to its exit.
 
-    A process that ends is replaced by a new one. An end other than by SIGKILL is also a failure, and after five
-    failures no process is replaced. Entering writes the names of compacted topics for the checker, and raises
-    LocalError if a process cannot be started. The histories are in the run's directory, and so is the output of the
+    A process that ends is replaced by a new one. An end other than by SIGKILL is also a failure. Once there are five
+    failures, no process that ends later is replaced. Entering writes the names of compacted topics for the checker, and
+    raises LocalError if a process cannot be started. The histories are in `directory`, and so is the output of the
     processes (`clients/clients-NUMBER.LIFE.log`).
     """
 
@@ -90,9 +90,7 @@ class Workload:
 
     @property
     def processes(self) -> Sequence[Process]:
-        """Return the current process of each number, which may have just ended. Empty before entering
-        and after `stop`.
-        """
+        """Return the last process of each number, which may have ended. Empty before entering and after `stop`."""
         return [child.process for child in self._children]
 
     @property
@@ -109,7 +107,7 @@ class Workload:
         ended.
 
         A process that still runs 10 s after the delivery timeout is killed and counts as a failure. Another exit status
-        than 0 or SIGKILL is a failure too.
+        than 0 or SIGKILL is a failure too, unless there are five failures already.
         """
         if self._watching is not None:
             self._watching.cancel()

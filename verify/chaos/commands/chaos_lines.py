@@ -29,8 +29,8 @@ ELECTIONS, REASSIGNMENTS = "elections", "reassignments"
 
 
 class TerminalReporter(Reporter):
-    """A reporter on standard error. On a terminal the status is one line that is updated in place; elsewhere the status
-    is printed every ten seconds. Leaving the context erases the status line.
+    """A reporter on standard error. On a terminal the status is one line that is updated in place. Elsewhere, a status
+    is printed only if nothing was printed for ten seconds. Leaving the context erases the status line.
     """
 
     def __init__(self) -> None:
@@ -71,10 +71,10 @@ class TerminalReporter(Reporter):
 
 
 def show(result: Result, request: Request, *, kept: bool, as_json: bool) -> None:
-    """Print the verdict, the command that repeats the run, and the report's path on standard output; as one JSON object
-    with `as_json`.
+    """Print the verdict, the command that repeats the run, and the report's path on standard output.
 
-    `kept` states whether the directory of the results stays. Otherwise no path is printed.
+    With `as_json`, print one JSON object, which has scenario, seed and seconds in place of the command. `kept` states
+    whether the directory of the results stays. Otherwise no path is printed.
     """
     if as_json:
         asked = {"scenario": request.scenario.name, "seed": request.seed, "seconds": request.seconds}

@@ -10,14 +10,17 @@ from verify.chaos.injections import Injection
 from verify.chaos.report.facts import RunFacts
 from verify.chaos.report.sampling import gaps
 
-#: A partition is unavailable if it acknowledged nothing for at least this time …
+#: A partition is unavailable if it acknowledged nothing for longer than this time …
 LEAST_NS = 500_000_000
-#: … and for at least this many average intervals between its acknowledgements.
+#: … and for longer than this many average intervals between its acknowledgements.
 _TIMES_THE_AVERAGE = 20
 
 
 class Gap(NamedTuple):
-    """The time between two successive acknowledged produce requests of a partition, in monotonic nanoseconds."""
+    """The time between two successive acknowledgements of a partition, in monotonic nanoseconds.
+
+    After the partition's last acknowledgement, `end` is the last acknowledgement of any partition.
+    """
 
     tp: TopicPartition
     begin: int
@@ -33,7 +36,7 @@ def unavailable(facts: RunFacts) -> list[Gap]:
     intervals between its acknowledgements.
 
     The time before a partition's first acknowledgement does not count, because no client may have written to it. The
-    time after the last acknowledgement of all partitions does not count either. A partition with fewer than two
+    time after the last acknowledgement of any partition does not count either. A partition with fewer than two
     acknowledgements has no gaps.
     """
     found = []

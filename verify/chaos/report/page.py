@@ -160,7 +160,7 @@ def _faults(counts: Sequence[RowCount], faults: Sequence[Injection], axis: Axis)
 
 
 def _cost(fault: Injection) -> str:
-    """Return the longest unavailability of a partition and the permitted one in seconds, or a dash without an
+    """Return the longest unavailability of a partition and the permitted one, if limited, in seconds; a dash without an
     injection.
     """
     if fault.t_inject is None:

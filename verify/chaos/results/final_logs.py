@@ -24,7 +24,8 @@ _ASK_MS = 20_000
 
 
 async def read_final_logs(servers: str, tps: Sequence[TopicPartition], directory: Path) -> list[FinalLog]:
-    """Read every record from log start to log end from the leaders, write the logs to DIR/final/read and return them.
+    """Read every record from the log start offset to the high watermark from the leaders, write the logs to
+    DIR/final/read and return them.
 
     Raise TimeoutError after 120 s, because the final state is unknown then, and write nothing. Errors of the consumer
     pass through.
@@ -70,7 +71,7 @@ async def copy_replica_logs(broker_id: int, log_dirs: Sequence[Path], topics: It
 
 
 async def read_leaders(consumer: Consumer, tps: Sequence[TopicPartition]) -> list[FinalLog]:
-    """Return each partition's log from its start to its end at the time of the call, in the order of `tps`.
+    """Return each partition's log from its start to its high watermark at the time of the call, in the order of `tps`.
 
     The consumer must have no other use, and no client may produce meanwhile. Errors of the consumer pass through.
     """

@@ -52,7 +52,10 @@ class ResourceCounts:
         self._writers: dict[str, HistoryWriter] = {}
 
     async def idle_before(self) -> None:
-        """Count and record open files and waiting operations before clients start."""
+        """Count and record open files and waiting operations before clients start.
+
+        Each broker's recorded number of open files is the highest of all brokers (`as_of_controllers`).
+        """
         found = [(broker, await _count(broker, "baseline")) for broker in self._brokers()]
         counts = as_of_controllers({broker.broker_id: counted for broker, counted in found if counted is not None})
         for broker, _ in found:
@@ -90,8 +93,9 @@ class ResourceCounts:
         self._writers[name].write(counted)
 
     def troubles(self) -> list[str]:
-        """Return a text for each broker and condition without a count before or after the faults, because nothing can
-        be compared.
+        """Return a text for each broker and condition whose counts before and after the faults cannot be compared.
+
+        That is so if one of the two counts is missing, or only one of them includes the waiting operations.
         """
         return [
             f"the resources of broker {broker.broker_id} {condition} are not checked: {why}"

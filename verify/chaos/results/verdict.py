@@ -20,7 +20,7 @@ class RowCount:
     name      the description of the row's first recorded step; empty: none
     injected  the number of injections that began; each of them is `bit` or `void`
     void      the number of steps that proved nothing, also of those that were not injected
-    skipped   the number of fault kinds that cannot be injected here
+    skipped   the number of fault kinds that cannot be injected here; 1 for a row without an implemented fault
     """
 
     row: str
@@ -53,8 +53,8 @@ def count_rows(asked: Sequence[str], injections: Sequence[Injection]) -> list[Ro
 
 
 def shortcomings(counts: Sequence[RowCount], verdict: Verdict | None, troubles: Sequence[str] = ()) -> list[str]:
-    """Return why the run has not proved what was requested: `troubles` first, then void, skipped and missing rows, and
-    invariants or partitions without data.
+    """Return why the run has not proved what was requested: `troubles` first, then rows with void steps, with skipped
+    kinds and without any step, and invariants or partitions without data. A verdict of None is a reason too.
 
     Violations are no shortcomings. `troubles` are the failures of the run itself.
     """

@@ -153,7 +153,8 @@ class ContainerTarget:
     async def start_broker(self, broker_id: int) -> None:
         """Start a broker's container unless it runs, and wait in both cases until the broker is registered.
 
-        Raise LocalError if that takes longer than 60 s or the engine fails.
+        Raise LocalError if that takes longer than 60 s, if the engine fails or ZooKeeper does not answer, or if the
+        started process has ended or is not visible here.
         """
         await self.launch_broker(broker_id)
         deadline = asyncio.get_running_loop().time() + _START_S
@@ -165,6 +166,8 @@ class ContainerTarget:
     async def launch_broker(self, broker_id: int) -> Process:
         """Start a broker's container unless it runs, without waiting for the broker's registration, and return its
         process.
+
+        Raise LocalError if the engine fails, or if the process has ended or is not visible here.
         """
         known = self._containers[broker_id]
         await asyncio.to_thread(self._engine.start, known.id)

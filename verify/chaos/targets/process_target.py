@@ -1,8 +1,10 @@
 """The cluster under test as processes: one that the run starts, or one that already runs on this machine.
 
-A cluster of the run's own is in the run's directory. Such a cluster has all prerequisites of faults that this machine
-can provide, and its brokers record histories. A cluster that already runs records histories if `tidelog up --histories`
-started it. Faults hit only its processes, because its files could not be restored after a SIGKILL of the run.
+A cluster of the run's own is in the run's directory. Such a cluster has the prerequisites that the requested rows need
+and this machine can provide, and its brokers record histories.
+
+A cluster that already runs records histories if `tidelog up --histories` started it. Faults hit only the processes and
+ZooKeeper sessions of such a cluster. Its files stay unharmed, because a SIGKILL of the run would prevent their repair.
 """
 
 from __future__ import annotations
@@ -253,7 +255,7 @@ class LocalTarget:
         """Start a broker and wait until it is registered. Do nothing if its process runs, even if it is not registered
         yet.
 
-        Raise LocalError if the broker ends or is not registered in time.
+        Raise LocalError if the broker ends or is not registered in time; its process is then stopped.
         """
         if not self.broker_process(broker_id).running:
             await self._run(lambda: self._cluster.start_broker(broker_id))

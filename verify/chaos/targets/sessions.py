@@ -78,8 +78,8 @@ def write(hosts: str, path: str, data: bytes) -> None:
 
 
 def write_until_refused(hosts: str) -> None:
-    """Fill ZooKeeper's log with ephemeral znodes until ZooKeeper refuses a write or 12 MB are written. Errors are
-    ignored.
+    """Fill ZooKeeper's log with ephemeral znodes until 12.5 MB are written, or ZooKeeper refuses a write or does not
+    answer for 1 s. Errors are ignored.
 
     The znodes are removed with the session at the end. The call blocks.
     """
