@@ -17,7 +17,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol, cast
 
-from node.kafka.frames import FrameError, FrameReader
+from node.kafka.frames import ZEROMQ, FrameError, FrameReader
+from node.kafka.refused_native_client import RefusedNativeClient
 from node.kafka.request_memory import RequestMemory
 from node.net.client_connections import Traffic
 from tidelog.model import Buffer
@@ -33,6 +34,8 @@ MAX_UNSENT_BYTES = 256 * 1024
 #: one is begun, so that a client that pipelines expensive requests does not delay the others.
 MAX_IN_A_ROW = 20
 LONGEST_TURN_NS = 200_000
+#: How long a client of Tidelog's own protocol may take to send its first request and to read the refusal.
+NATIVE_CLIENT_S = 3.0
 #: Memory that a request takes beside its bytes while it waits.
 _FRAME_OBJECT_BYTES = 256
 
@@ -79,6 +82,10 @@ class Owner(Protocol):
 
     def refused(self, connection: Connection, error: FrameError) -> None: ...
 
+    def refused_native_client(self) -> RefusedNativeClient:
+        """Return the other side of a connection whose client speaks Tidelog's own protocol."""
+        ...
+
 
 class _Slot:
     """The place of one response in the order of the requests."""
@@ -106,6 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_open = False
         self._owner = owner
         self._reader = FrameReader(owner.max_frame_bytes, owner.read_buffer)
+        self._native_client: RefusedNativeClient | None = None
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[memoryview] = deque()
         self._waiting_bytes = 0
@@ -142,9 +150,12 @@ class Connection(asyncio.BufferedProtocol):
         self._owner.memory.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._reader.space()
+        return self._reader.space() if self._native_client is None else self._owner.read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._native_client is not None:
+            self._answer_native_client(bytes(self._owner.read_buffer[:nbytes]))
+            return
         if not self.is_open:
             return
         self.traffic.received_bytes += nbytes
@@ -207,10 +218,37 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def refuse(self, error: FrameError) -> None:
-        """End the connection because of what its peer has done, with a log line."""
-        if self.is_open:
-            self._owner.refused(self, error)
+        """End the connection because of what its peer has done, with a log line.
+
+        A client of Tidelog's own protocol gets an answer before, and then has NATIVE_CLIENT_S to close the connection.
+        """
+        if not self.is_open:
+            return
+        self._owner.refused(self, error)
+        if error.protocol != ZEROMQ or self._transport is None:
             self.end()
+            return
+        self.is_open = False
+        self._native_client = self._owner.refused_native_client()
+        asyncio.get_running_loop().call_later(NATIVE_CLIENT_S, self.close)
+        self._send_native_client(self._native_client.opening())
+        self._answer_native_client(error.start)
+
+    def _answer_native_client(self, data: bytes) -> None:
+        if self._native_client is None or self._transport is None or self._transport.is_closing():
+            return
+        try:
+            answer = self._native_client.received(data)
+        except FrameError:
+            self.close()  # the log line has named the peer
+            return
+        if answer:
+            self._send_native_client(answer)
+
+    def _send_native_client(self, data: bytes) -> None:
+        assert self._transport is not None
+        self.traffic.sent_bytes += len(data)
+        self._transport.writelines([data])
 
     def go_on(self) -> None:
         """Handle waiting requests as far as the limits allow it, then read more or pause."""

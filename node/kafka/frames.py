@@ -26,12 +26,14 @@ class FrameError(Exception):
 
     reason     completes the sentence "the peer …"
     protocol   the name of the other protocol that the peer speaks; empty if it is unknown
+    start      the bytes that the peer has sent, if it speaks another protocol
     """
 
-    def __init__(self, reason: str, protocol: str = "") -> None:
+    def __init__(self, reason: str, protocol: str = "", start: bytes = b"") -> None:
         super().__init__(reason)
         self.reason = reason
         self.protocol = protocol
+        self.start = start
 
 
 class FrameReader:
@@ -115,8 +117,9 @@ class FrameReader:
     def _check(self, size: int, begin: int, end: int) -> None:
         if self._is_first:
             self._is_first = False
-            if protocol := _other_protocol(bytes(self._shared[begin:end][:4])):
-                raise FrameError(f"speaks {protocol}, but this port speaks Kafka's protocol", protocol)
+            start = bytes(self._shared[begin:end])
+            if protocol := _other_protocol(start[:4]):
+                raise FrameError(f"speaks {protocol}, but this port speaks Kafka's protocol", protocol, start)
         if not 0 <= size <= self._max_frame_bytes:
             raise FrameError(f"claims a request of {size} bytes; at most {self._max_frame_bytes} are allowed")
 

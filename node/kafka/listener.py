@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -18,12 +18,19 @@ from node.kafka.api_versions import API_VERSIONS, offered
 from node.kafka.calls import Call, KafkaApi, Later
 from node.kafka.connection import Connection, FrameOutcome, Frames, LaterFrames
 from node.kafka.frames import READ_BYTES, ZEROMQ, FrameError
+from node.kafka.refused_native_client import RefusedNativeClient
 from node.kafka.request_memory import RequestMemory
 from node.net.client_connections import ClientConnection, ClientConnections
 from node.net.server import MAX_WAIT_MS, RequestContext
 from node.runtime.latency_histogram import RequestTimes
 from tidelog.clock import Clock
-from tidelog.errors import BrokerError, ProtocolError, UnknownServerError, UnsupportedVersionError
+from tidelog.errors import (
+    BrokerError,
+    InvalidRequestError,
+    ProtocolError,
+    UnknownServerError,
+    UnsupportedVersionError,
+)
 from tidelog.model import Endpoint
 from tidelog.protocol import messages as native
 from tidelog.protocol.kafka.codec import decode
@@ -69,6 +76,8 @@ _LEAST_PROGRESS_BYTES = 64 * 1024
 #: Complaints about one address are logged at most once in this time, so that a bad client cannot fill the disk.
 _COMPLAINT_PAUSE_MS = 10_000
 _MAX_COMPLAINTS = 1_000
+#: A refusal names at most this many addresses.
+_MOST_HINTED = 3
 
 
 DEFAULT_LIMITS = ListenerLimits()
@@ -86,7 +95,8 @@ class KafkaListener:
                      completed
     times            the durations of this listener's requests
     limits           the numbers of connections and bytes
-    native_address   where Tidelog's own clients connect, for the log line about one that came here
+    native_addresses
+                     returns where Tidelog's own clients connect, for the refusal of one that came here
     clients          where this listener's connections are listed
     """
 
@@ -100,7 +110,7 @@ class KafkaListener:
         settle: Callable[[], None] = lambda: None,
         now_ns: Callable[[], int] = lambda: 0,
         limits: ListenerLimits = DEFAULT_LIMITS,
-        native_address: str = "the listener TIDELOG",
+        native_addresses: Callable[[], Sequence[str]],
         clients: ClientConnections,
     ) -> None:
         self.endpoint = endpoint
@@ -108,7 +118,7 @@ class KafkaListener:
         self.read_buffer = memoryview(bytearray(READ_BYTES))
         self.memory = RequestMemory(limits.max_memory_bytes, lambda call: asyncio.get_running_loop().call_soon(call))
         self._limits = limits
-        self._native_address = native_address
+        self._native_addresses = native_addresses
         self.now_ns = now_ns
         self.times = RequestTimes(now_ns)
         self.settle = settle
@@ -207,8 +217,18 @@ class KafkaListener:
         if len(self._complaints) >= _MAX_COMPLAINTS:
             self._complaints.clear()
         self._complaints[address] = now_ms
-        hint = f"; Tidelog's own clients connect to {self._native_address}" if error.protocol == ZEROMQ else ""
+        hint = f"; {self._native_hint()}" if error.protocol == ZEROMQ else ""
         log.warning("%s: %s:%d %s%s: the connection is closed", self._name, *connection.peer, error.reason, hint)
+
+    def refused_native_client(self) -> RefusedNativeClient:
+        """Return the answer to a client of Tidelog's own protocol: an error that names the addresses for it."""
+        return RefusedNativeClient(
+            InvalidRequestError(f"this is the listener {self._name}, for Kafka clients; {self._native_hint()}")
+        )
+
+    def _native_hint(self) -> str:
+        addresses = self._native_addresses()
+        return f"Tidelog's own clients connect to {','.join(addresses[:_MOST_HINTED])}"
 
     async def _check_connections(self) -> None:
         while True:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 from cluster.state import BrokerRegistration, TopicAssignment
@@ -51,7 +52,7 @@ from node.replication.replica_manager import ReplicaManager
 from node.runtime.latency_histogram import RequestTimes
 from node.runtime.loop_budget import LoopBudget
 from node.settings.broker_settings import BrokerSettings
-from node.settings.listeners import ListenerEndpoint, require_own_addresses
+from node.settings.listeners import ListenerEndpoint, counterpart, require_own_addresses
 from storage.compaction.throttle import Throttle
 from storage.configs.log_config import LogConfig
 from storage.log_maintenance import LogMaintenance
@@ -329,9 +330,7 @@ class Broker:
             listen=self._environment.listen,
             events=self._events,
             clients=None if listener.between_brokers else self._clients,
-            kafka_address=next(
-                (str(each.advertised) for each in self._settings.listener_endpoints if each.for_kafka_clients), ""
-            ),
+            kafka_address=self._kafka_address(listener.name),
         )
         server.start()
         self._undo.callback(server.stop)
@@ -339,7 +338,6 @@ class Broker:
 
     async def _open_kafka_listener(self, apis: Iterable[KafkaApi], listener: ListenerEndpoint) -> None:
         settings = self._settings
-        native = next(each for each in settings.listener_endpoints if each.name == CLIENTS)
         opened = KafkaListener(
             listener.bind,
             listener.name,
@@ -354,12 +352,26 @@ class Broker:
                 settings.socket_request_max_bytes,
                 settings.queued_max_request_bytes,
             ),
-            native_address=str(native.advertised),
+            native_addresses=partial(self._native_addresses, counterpart(listener.name)),
             clients=self._clients,
         )
         await opened.start()
         self._undo.push_async_callback(opened.stop)
         self._request_times[listener.name] = opened.times
+
+    def _kafka_address(self, listener: str) -> str:
+        """Return where the clients of this listener reach this broker by Kafka's protocol; empty: nowhere."""
+        kafka = {
+            each.name: str(each.advertised) for each in self._settings.listener_endpoints if each.for_kafka_clients
+        }
+        return kafka.get(counterpart(listener)) or next(iter(kafka.values()), "")
+
+    def _native_addresses(self, listener: str) -> list[str]:
+        """Return where live brokers have this listener, or TIDELOG if this broker has no such listener."""
+        own = {each.name: each.advertised for each in self._settings.listener_endpoints}
+        name = listener if listener in own else CLIENTS
+        found = [broker.endpoint_of(name) for _, broker in sorted(self._metadata.brokers.items())]
+        return [str(each) for each in found if each is not None] or [str(own[name])]
 
     async def _open_http_port(self) -> None:
         if self._settings.http_listener:

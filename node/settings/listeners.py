@@ -68,6 +68,15 @@ def parse_listeners(listeners: Iterable[str], advertised_listeners: Iterable[str
     return tuple(endpoints)
 
 
+def counterpart(listener: str) -> str:
+    """Return the name of the listener for the other kind of clients that is meant for the same network.
+
+    TIDELOG is for the clients of KAFKA, and TIDELOG_X for those of KAFKA_X.
+    """
+    kind, separator, network = listener.partition("_")
+    return f"{KAFKA if kind == CLIENTS else CLIENTS}{separator}{network}"
+
+
 def require_own_addresses(
     broker_id: int, listeners: Iterable[ListenerEndpoint], registered: Iterable[BrokerRegistration]
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.state import BrokerRegistration
-from node.settings.listeners import ListenerEndpoint, parse_listeners, require_own_addresses
+from node.settings.listeners import ListenerEndpoint, counterpart, parse_listeners, require_own_addresses
 from tidelog.errors import ConfigError
 from tidelog.model import Endpoint
 from tidelog.protocol.listeners import BROKERS, CLIENTS
@@ -74,3 +74,9 @@ def test_address_of_another_broker_is_refused() -> None:
     require_own_addresses(1, listeners, [BrokerRegistration(1, ours), BrokerRegistration(2, elsewhere)])
     with pytest.raises(ConfigError, match="broker 2 already has the address of REPLICATION://broker-1:9601"):
         require_own_addresses(1, listeners, [BrokerRegistration(2, copied)])
+
+
+def test_listener_of_the_other_protocol_is_that_of_the_same_network() -> None:
+    pairs = {"TIDELOG": "KAFKA", "TIDELOG_HOST": "KAFKA_HOST", "TIDELOG_A_B": "KAFKA_A_B"}
+    assert {name: counterpart(name) for name in pairs} == pairs
+    assert [counterpart(name) for name in pairs.values()] == list(pairs)

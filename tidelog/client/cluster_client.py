@@ -24,6 +24,7 @@ from tidelog.errors import (
     ClosedError,
     DisconnectedError,
     InternalError,
+    InvalidRequestError,
     NoBrokersError,
     NotLeaderOrFollowerError,
     TidelogError,
@@ -95,6 +96,10 @@ async def open_connection(endpoint: Endpoint, *, client_id: str, timeout_ms: int
     Raises DisconnectedError, TimeoutError after `timeout_ms`, and UnsupportedVersionError.
     """
     return await Connection.open(endpoint, client_id=client_id, timeout_ms=timeout_ms, cluster_id=cluster_id)
+
+
+class _RefusedError(NoBrokersError):
+    """Every address refused the handshake, because none is that of a listener for this client."""
 
 
 class ClusterClient:
@@ -366,7 +371,8 @@ class ClusterClient:
     async def wait_for_metadata(self, deadline_ms: int) -> None:
         """Wait until a broker has answered once; return at once if one has.
 
-        Raises NoBrokersError, which names the bootstrap addresses, at the deadline or after `bootstrap_timeout_ms`.
+        Raises NoBrokersError, which names the bootstrap addresses, at the deadline or after `bootstrap_timeout_ms`. The
+        error is raised at once if every address is that of a listener for Kafka clients.
         """
         limit_ms = min(deadline_ms, self.clock.monotonic_ms() + self.settings.bootstrap_timeout_ms)
         attempt = 0
@@ -374,6 +380,9 @@ class ClusterClient:
         while not self.view.version:
             try:
                 await self.refresh(limit_ms)
+            except _RefusedError as error:
+                addresses = ", ".join(map(str, self.settings.bootstrap))
+                raise NoBrokersError(f"cannot use {addresses}: {error}") from None
             except (NoBrokersError, TimeoutError) as error:
                 # The last attempt usually ends with the time, which says less than the failure of one before.
                 if isinstance(error, NoBrokersError) or not reason:
@@ -584,15 +593,14 @@ class ClusterClient:
         self._forget_idle_topics()
         request = MetadataRequest(tuple(sorted(self._tracked)), self._allow_auto_create_topics)
         time_limit_ms = min(METADATA_TIME_LIMIT_MS << min(self._failed_rounds, 6), self.settings.request_timeout_ms)
-        failures: list[str] = []
+        failures: dict[str, TidelogError] = {}
         for peer_of in self._candidates():
             peer: Peer | None = None
             try:
                 peer = await peer_of(time_limit_ms)
                 answer = await peer.send(request, timeout_ms=time_limit_ms)
             except TidelogError as error:
-                if str(error) not in failures:
-                    failures.append(str(error))
+                failures.setdefault(str(error), error)
                 if peer is not None and (endpoint := self._addresses.get(peer.peer.broker_id)):
                     self._avoid(endpoint)
                 continue
@@ -602,7 +610,8 @@ class ClusterClient:
             self._merge(answer)
             return
         self._failed_rounds += 1
-        raise NoBrokersError("; ".join(failures))
+        refused = failures and all(isinstance(each, InvalidRequestError) for each in failures.values())
+        raise (_RefusedError if refused else NoBrokersError)("; ".join(failures))
 
     def _forget_idle_topics(self) -> None:
         for subscriber in self._subscribers:

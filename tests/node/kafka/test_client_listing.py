@@ -51,7 +51,9 @@ class Live:
         clock, metadata = SystemClock(), MetadataCache("c")
         self.clients = ClientConnections(clock, lambda name: name if metadata.topic(name) else None)
         apis = kafka_apis(handle, metadata, clock)
-        self.listener = KafkaListener(Endpoint("127.0.0.1", 0), "KAFKA", apis, clock, clients=self.clients)
+        self.listener = KafkaListener(
+            Endpoint("127.0.0.1", 0), "KAFKA", apis, clock, native_addresses=list, clients=self.clients
+        )
         topics = (TopicInfo("lines", TOPIC_ID, {}, 1), TopicInfo("orders", "", {}, 1))
         metadata.update(UpdateMetadataRequest(1, 1, (), (), topics, (), None))
 

@@ -34,6 +34,9 @@ from tidelog.protocol.kafka.messages.metadata import (
 from tidelog.protocol.kafka.messages.records import ProduceRequest, ProduceResponse
 from tidelog.protocol.kafka.schema import Request, Versions
 
+#: What a ZeroMQ peer sends first, by ZMTP 3.
+GREETING = b"\xff" + bytes(7) + b"\x01\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+READY = b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
 #: The longest time in which the listener answers on a busy machine.
 TIMEOUT_S = 20.0
 NO_METADATA = MetadataResponse(brokers=(), topics=())
@@ -146,7 +149,7 @@ class Live:
             self.handlers.apis(),
             self.clock,
             limits=limits,
-            native_address="host-1:9600",
+            native_addresses=lambda: [f"host-{number}:9600" for number in range(1, 6)],
             clients=ClientConnections(self.clock, lambda name: name),
         )
         self._clients: list[Client] = []
@@ -225,7 +228,6 @@ BAD = {
     "endless varint": (framed(header(3, 9) + b"\0" + b"\xff" * 100), "cannot be read"),
     "HTTP": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "speaks HTTP"),
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500), "speaks TLS"),
-    "ZeroMQ": (b"\xff" + bytes(8) + b"\x7f\x03", "Tidelog's own clients connect to host-1:9600"),
     "noise": (bytes(range(200, 256)) * 1000, "claims a request of"),
 }
 
@@ -488,11 +490,43 @@ async def test_peer_that_fills_the_memory_and_reads_nothing_is_closed() -> None:
         assert await other.response() == pack(">ih", 2, 0)
 
 
-async def test_own_client_at_the_port_for_kafka_is_told_the_right_listener(caplog: pytest.LogCaptureFixture) -> None:
+async def test_own_client_at_a_kafka_port_is_told_at_once_where_to_connect(caplog: pytest.LogCaptureFixture) -> None:
     async with live() as broker:
-        with pytest.raises(NoBrokersError, match="must be those of brokers' listeners TIDELOG, not KAFKA"):
-            async with Producer(str(broker.listener.endpoint), bootstrap_timeout_ms=1500) as producer:
+        address = broker.listener.endpoint
+        with pytest.raises(NoBrokersError) as raised:
+            async with Producer(str(address), bootstrap_timeout_ms=600_000) as producer, asyncio.timeout(TIMEOUT_S):
                 await producer.send("topic", b"value")
-        assert "speaks ZeroMQ" in caplog.text
-        assert "host-1:9600" in caplog.text
+        assert str(raised.value) == (
+            f"cannot use {address}: this is the listener KAFKA, for Kafka clients; "
+            "Tidelog's own clients connect to host-1:9600,host-2:9600,host-3:9600"
+        )
+        (record,) = caplog.records
+        assert "speaks ZeroMQ" in record.getMessage()
+        assert "host-1:9600" in record.getMessage()
         await broker.check()
+
+
+NATIVE_ENDINGS = {
+    "half a greeting": GREETING[:10],
+    "a handshake without a request": GREETING + READY,
+    "a message of another protocol": GREETING + READY + b"\x00\x03xyz",
+    "a frame of 2⁶³ bytes": GREETING + READY + b"\x02" + b"\x7f" + b"\xff" * 7 + b"x",
+    "many bytes": GREETING + READY + b"\x01\xff" + b"x" * 200_000,
+    "ZMTP 2": GREETING[:10] + b"\x01\x05",
+}
+
+
+@pytest.mark.parametrize("name", NATIVE_ENDINGS)
+@on_both_loops
+async def test_zeromq_peer_that_sends_no_request_is_disconnected(
+    name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.kafka.connection.NATIVE_CLIENT_S", 0.3)
+    async with live() as broker:
+        client = await broker.client()
+        client.send(NATIVE_ENDINGS[name])
+        assert (await client.rest()).startswith(GREETING) or name == "many bytes"
+        (record,) = caplog.records
+        assert "Tidelog's own clients connect to host-1:9600" in record.getMessage()
+        await broker.check()
+        await broker.until(lambda: broker.listener.memory.held_bytes == 0)

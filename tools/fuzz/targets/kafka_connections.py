@@ -11,17 +11,22 @@ from typing import Any
 
 from node.kafka.connection import Connection
 from node.kafka.listener import KafkaListener
+from node.kafka.refused_native_client import RefusedNativeClient
 from node.kafka.translation.apis import kafka_apis
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnections
 from tidelog.clock import SystemClock
 from tidelog.errors import InvalidRequestError
 from tidelog.model import Endpoint
+from tidelog.protocol.codec import RequestHeader, encode
 from tidelog.protocol.kafka.apis import APIS, request_class
 from tidelog.protocol.kafka.headers import encode_request
+from tidelog.protocol.messages import ApiKey, ApiVersionsRequest
 from tools.fuzz.kafka_examples import kafka_example
 from tools.fuzz.targets.target import Target, check
 
+#: The first byte of what a listener answers to a peer that speaks ZeroMQ's protocol. No response to Kafka begins so.
+_ZEROMQ_START = b"\xff"
 _PIECES = (1, 3, 4, 17, 1000, 65_536)
 
 
@@ -79,7 +84,7 @@ def _listener() -> tuple[asyncio.AbstractEventLoop, KafkaListener, _Failures]:
     clock = SystemClock()
     apis = kafka_apis(_refuse, MetadataCache("c"), clock)
     clients = ClientConnections(clock, lambda name: name)
-    listener = KafkaListener(Endpoint("127.0.0.1", 1), "KAFKA", apis, clock, clients=clients)
+    listener = KafkaListener(Endpoint("127.0.0.1", 1), "KAFKA", apis, clock, native_addresses=list, clients=clients)
     return asyncio.new_event_loop(), listener, failures
 
 
@@ -105,7 +110,8 @@ async def _run(listener: KafkaListener, data: bytes, piece: int) -> None:
         connection.buffer_updated(size)
         data = data[size:]
         await asyncio.sleep(0)
-    position = 0
+    is_native = transport.sent[:1] == _ZEROMQ_START
+    position = len(transport.sent) if is_native else 0
     while position < len(transport.sent):
         check(len(transport.sent) - position >= 8, "a response is shorter than its header")
         position += 4 + unpack_from(">i", transport.sent, position)[0]
@@ -122,7 +128,10 @@ def _seeds() -> list[bytes]:
         for version in sorted({api.valid.first, api.valid.last})
     ]
     pairs = [b"\x03" + first + last for first, last in pairwise(requests)]
-    return [b"\x05" + request for request in requests] + pairs
+    header = RequestHeader(ApiKey.API_VERSIONS, 0, 1, "fuzz", "", -1, -1, -1)
+    (envelope,) = encode(header, ApiVersionsRequest("fuzz/1.0"))
+    native = RefusedNativeClient.opening() + bytes([0, len(envelope)]) + bytes(envelope)
+    return [b"\x05" + request for request in requests] + pairs + [b"\x05" + native]
 
 
 TARGETS = (
