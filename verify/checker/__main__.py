@@ -29,7 +29,7 @@ def check(context: click.Context, directory: Path, only: str | None, findings: i
     """Check the histories and final logs of a run.
 
     DIR holds histories/*.jsonl and final/*/*.jsonl. Exit status: 0 if each invariant was observed and held, 1 if one
-    was violated, 3 if one was not observed or a final log is missing, 2 if a file cannot be read.
+    was violated, 3 if one was not observed or a final log is missing, 2 if a file is invalid or cannot be read.
     """
     keys = [each.key for each in INVARIANTS] if only is None else [each.strip() for each in only.split(",")]
     if unknown := sorted(set(keys) - {each.key for each in INVARIANTS}):

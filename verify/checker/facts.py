@@ -45,7 +45,7 @@ class Source:
 
     @property
     def waits_for_all(self) -> bool:
-        """Return whether acknowledgements to this source are durable: it is a client that produces with acks=all."""
+        """Return whether acknowledgements to this source are durable: the source is any client with acks=all (−1)."""
         return isinstance(self.header, Client) and self.header.acks == -1
 
 
@@ -121,7 +121,7 @@ class PartitionFacts:
 
     @property
     def trimmed_to(self) -> int:
-        """Return the highest offset of any trim request, whatever its outcome; 0 without one. No log begins later."""
+        """Return the highest offset of any trim request, whatever its outcome; 0: none. No log start may be higher."""
         return max((offset for offset, _, _ in self.trims), default=0)
 
     def produce(self, record_id: int) -> str:
@@ -202,7 +202,7 @@ class Facts:
                 facts.end_term(source.name, source.header.t)
 
     def has_forgotten_trims(self, since: float, until: float = inf) -> bool:
-        """Return whether records trimmed before `since` may be back, because a broker restarted after that.
+        """Return whether records trimmed before `since` may be back, because any broker restarted between these times.
 
         As in Kafka, a restarted broker may have forgotten a trim, because log starts are checkpointed once a minute.
         """

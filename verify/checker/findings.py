@@ -20,9 +20,9 @@ class Finding:
 
     invariant    the key, for example "I1"
     tp           the partition; None if the violation concerns none
-    t            the time of the last operation (ns); 0 if it has no time
+    t            the time (ns) of an operation that shows the violation; 0 if no such time is known
     says         the violation in one sentence
-    operations   the evidence: each operation with its source and time
+    operations   the evidence, one text each: operations with their sources and times, and final logs
     """
 
     invariant: str

@@ -27,8 +27,9 @@ class Window:
     injected, whole    from the injection until all replicas are in sync again; `healed` is in between
     most_gap_ns        the longest permitted time without an acknowledged produce request on a partition; None:
                        unlimited
-    least_operations   the number of operations that must succeed from `injected` to `healed`, or to a second after
-                       `most_gap_ns`, whichever is later; the time ends at the next fault, unless that precedes `healed`
+    least_operations   the least sum of acknowledged records and of reads that return records, from `injected` to
+                       `healed`, or to a second after `most_gap_ns` from `injected`, whichever is later. The next fault
+                       ends the time, unless that fault precedes `healed`
     most_healing_ns    the longest permitted time from `healed` to `whole`; None: unlimited
     broke              another bound of the fault that was exceeded; empty: none
     """
@@ -100,7 +101,7 @@ class Invariant(ABC):
         self._seen: dict[int, int] = {}
 
     def handlers(self) -> Mapping[type, Handler]:
-        """Return the handlers of the event classes that the invariant needs; the facts are collected before."""
+        """Return the handlers of the event classes that the invariant needs. `facts` takes each event before them."""
         return {}
 
     def examine(self) -> None:  # noqa: B027 - invariants that decide at once, or only at the end, have nothing to do

@@ -95,8 +95,8 @@ class Verdict:
     """The result for one partition. `wrong` is in descending order of the targets.
 
     found     the number of right answers with a record
-    forced    those of them for which no other answer would have been right, because the other records may have been
-              gone
+    forced    those of them whose record is the first one at or after the target that cannot have been gone. A later
+              record would have been a wrong answer
     nothing   the number of right answers without a record
     """
 
@@ -134,8 +134,8 @@ def judge(
 ) -> Verdict:
     """Check the look-ups of one partition in O((records + look-ups) log records), in any order.
 
-    Records below `all_known_from` that were trimmed are known only if a reader saw them. Answers with unknown ones are
-    neither wrong nor counted.
+    Records below `all_known_from` that were trimmed are known only if an acknowledgement or a read showed them. Answers
+    with unknown ones are neither wrong nor counted.
     """
     trimmed = _Trims(trims)
     return _judge(_RecordsThatMayGo(records, trimmed), trimmed, look_ups, all_known_from)

@@ -65,7 +65,7 @@ class ObservedOffsets:
         return self._place.get(record_id)
 
     def id_at(self, offset: int) -> int:
-        """Return the record that was observed first at the offset, or `UNSEEN`."""
+        """Return the id of the record that was observed first at the offset; −1: damaged, `UNSEEN`: no observation."""
         place = offset - self._origin
         return self._ids[place] if self._origin >= 0 and 0 <= place < len(self._ids) else UNSEEN
 
@@ -89,8 +89,10 @@ class ObservedOffsets:
         self._see_each(offsets, ids)
 
     def _reach(self, offset: int) -> None:
-        """Extend the table to lower offsets, by at least its size, so that going backwards does not take quadratic
-        time.
+        """Extend the table down to the offset, by at least the table's size or to 0, so that going backwards does not
+        take quadratic time.
+
+        No effect if the table begins at or below the offset.
         """
         if self._origin < 0:
             self._origin = offset
@@ -100,8 +102,8 @@ class ObservedOffsets:
             self._origin = origin
 
     def _fill(self, start: int, observed: array[int], ids: Column, offsets: range) -> bool:
-        """Add observations at offsets that all are unseen. Return False without effect if a record is not new or is
-        damaged.
+        """Add observations at offsets that all are unseen. Return False without effect if a record was observed before,
+        occurs twice, or is damaged.
         """
         if self._place.has_any(ids) or not _distinct(ids):
             return False

@@ -45,8 +45,8 @@ class Row:
 class Verdict:
     """The verdict. `findings` has the first violations of each invariant; the rows count all of them.
 
-    unread   partitions with acknowledgements or reads whose final logs are incomplete: the log is missing, or that of a
-             replica if any replicas' logs were read
+    unread   partitions with acknowledgements (acks=all) or reads whose final logs are incomplete: the log is missing,
+             or that of a replica if any replicas' logs were read
     """
 
     rows: Sequence[Row]
@@ -105,7 +105,7 @@ class Verdict:
 
     @classmethod
     def of_json(cls, fields: Mapping[str, Any]) -> Verdict:
-        """Return the verdict that `to_json` wrote. Raise KeyError, TypeError or ValueError for anything else."""
+        """Return the verdict that `to_json` wrote. Raise KeyError, TypeError or ValueError if a field is invalid."""
         rows = [
             Row(str(r["key"]), str(r["name"]), int(r["observations"]), int(r["violations"]))
             for r in fields["invariants"]
@@ -113,8 +113,8 @@ class Verdict:
         return cls(rows, [_finding(each) for each in fields["findings"]], [_tp(each) for each in fields["unread"]])
 
     def lines(self, *, most_findings: int = 3) -> Iterator[str]:
-        """Yield a table for readers, the partitions without final logs, and up to `most_findings` violations of each
-        violated invariant.
+        """Yield a table for readers, the partitions of `unread`, and up to `most_findings` violations of each violated
+        invariant with the number of the others.
         """
         width = max((len(row.name) for row in self.rows), default=0)
         yield f"{'':4}{'invariant':<{width}}  {'observations':>12}  {'violations':>10}  verdict"

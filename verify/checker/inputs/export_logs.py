@@ -87,11 +87,12 @@ def _records(data: memoryview, header: BatchHeader) -> tuple[Iterable[int], Iter
 def read_replica(
     directory: Path, broker: str, tp: TopicPartition, *, log_start: int | None = None, hw: int = -1
 ) -> FinalLog:
-    """Return the log that the files in this directory hold; of each segment, the batches before the first bytes that
-    are none.
+    """Return the log that the files in this directory hold. Each segment is read up to the first bytes that are no
+    complete batch.
 
-    `log_start` is the checkpointed value, if any; the log begins there or with its first file, whichever is later. `hw`
-    is the high watermark to note, −1 if unknown. Raise OSError if a file cannot be read.
+    `log_start` is the checkpointed value, if any; the log begins there or with its first file, whichever is later. The
+    log ends after the last batch, or at the base offset of the last segment if that is later. `hw` is the high
+    watermark to note, −1 if unknown. Raise OSError if a file cannot be read.
     """
     columns, end = Columns(), 0
     segments = offsets_named((path.name for path in directory.iterdir()), LOG_SUFFIX)

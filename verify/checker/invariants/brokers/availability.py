@@ -93,9 +93,11 @@ class Availability(Invariant):
 
 
 def _counted_until(window: Window, next_fault: int | None) -> int:
-    """Return the end of the time in which operations count: the healing, or later if the fault may stop everything.
+    """Return the end (ns) of the time in which operations count: `healed`, or if later a second after `injected` plus
+    the permitted gap.
 
-    The later end is a second after the permitted pause, or the next fault (None: none), because that counts separately.
+    Without a limit of the gap, return `healed`. The next fault (None: none) ends that second, because later operations
+    count for the next fault.
     """
     if window.most_gap_ns is None:
         return window.healed
@@ -131,7 +133,8 @@ def _gaps(facts: PartitionFacts, waits: _Waits, window: Window) -> Iterator[tupl
     """Yield the gaps that touch the window as (begin, end) in ns.
 
     A gap lasts from the window's begin or an acknowledgement, or from the next produce call if none is waiting, to the
-    next acknowledgement. A gap without one ends when the waiting calls end, or with the window.
+    next acknowledgement, or to the end of the window if none follows. A gap ends earlier if all waiting calls end
+    before the next call.
     """
     times, _ = facts.acknowledgements.settled()
     place = bisect_left(times, window.injected)

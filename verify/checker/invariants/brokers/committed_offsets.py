@@ -53,7 +53,7 @@ class Register:
         self._begun.append((invoked.offset, invoked.t))
 
     def commit(self, attempt: Attempt) -> None:
-        """Add the end of a commit request: accepted, refused or unknown."""
+        """Add the end of a commit request. A later fetch must return at least an accepted value, and no refused one."""
         self._attempts.append(attempt)
         if isinstance(attempt, CommitOk):
             self._promised.add(attempt.t1, attempt.offset)
@@ -92,8 +92,8 @@ class Register:
     def _had_to_go_back(self, fetch: CommittedOk, most: int, losses: Iterable[tuple[int, int]]) -> bool:
         """Return whether a value below `most` is right, because the log lost records before the fetch ended.
 
-        A reader of such a log starts again and commits less than before. The valid value is then the last commit
-        acknowledged before the fetch, or one begun since.
+        A reader of such a log starts again and commits less than before. The request of the fetched value must then
+        have begun after the loss, and not before that of the last commit acknowledged before the fetch.
         """
         lost = min((t for end, t in losses if end < most), default=math.inf)
         commits = (each.t0 for each in self._attempts if isinstance(each, CommitOk) and each.t1 < fetch.t0)
@@ -101,7 +101,7 @@ class Register:
         return any(offset == fetch.offset and since <= t < fetch.t1 for offset, t in self._begun)
 
     def never_committed(self) -> Iterator[Violation]:
-        """Yield a violation for each fetch of a value that was requested only later, or that was refused.
+        """Yield a violation for each fetch of a value that was refused, or not requested before the fetch ended.
 
         All commits must be known, so the call comes at the end.
         """

@@ -17,7 +17,7 @@ class _UnknownEnd(NamedTuple):
     """An acknowledgement by a leader that did not know the log end offset of a member of its maximal ISR.
 
     member   the broker id of that member
-    since    the time at which the source became leader of that epoch
+    since    the time at which the source became leader of that epoch; if not recorded, that of the acknowledgement
     """
 
     source: Source
@@ -31,8 +31,8 @@ class InSyncReplicas(Invariant):
 
     The leader is a member, and all members are replicas. If a member's log end offset is unknown, there are two
     permitted cases. The records were already committed when the leader's epoch began, and a retry is acknowledged
-    again. Or the member has registered again since, and had the records before. The leader may learn of the
-    registration before the broker records it, so this is checked at the end.
+    again. Or the member has started or registered again since then; whether it had the records is not checked. The
+    leader may learn of the registration before the broker records it, so this is checked at the end.
     """
 
     key, name = "I14", "acknowledged by enough replicas"

@@ -16,11 +16,11 @@ from verify.checker.invariant import Ending, Invariant
 
 
 class SameReplicas(Invariant):
-    """Check I15: at the end all replicas have the same end offset, and the same batches from the latest log start on.
+    """Check I15: at the end all replicas have the same end offset, and the same records from the latest log start on.
 
-    If a replica lacks part of a batch, or batches are unknown, the records are compared. Replicas compact
-    independently, so replicas of a compacted topic must have the same record at each offset that both have. Because
-    only records above all log starts can be compared, no log may start above the highest trim request.
+    Batches are compared too, by their CRCs, if both logs have batches that are completely above that start. Replicas
+    compact independently, so replicas of a compacted topic must have the same record at each offset that both have.
+    Because only records above all log starts can be compared, no log may start above the highest trim request.
     """
 
     key, name = "I15", "replicas are the same"
@@ -85,8 +85,8 @@ class _Part:
 
 
 def _difference(left: _Part, right: _Part) -> str:
-    """Return the first difference in words: of batches if both sides have some, otherwise of records; an empty text if
-    none.
+    """Return the first difference in words: of batches if both sides have some that differ, otherwise of records; an
+    empty text if none.
     """
     if left.batches and right.batches and left.batches != right.batches:
         both = zip([*left.batches, None], [*right.batches, None], strict=False)
@@ -118,7 +118,8 @@ def _different_records(left: _Part, right: _Part) -> str:
 class EpochsRise(Invariant):
     """Check I16: leader epochs never decrease along a log, and each replica's checkpoint has their start offsets.
 
-    The checkpoint must have no entry above the log end, because such an entry is left over from truncated records.
+    A replica with records must have a checkpoint. The checkpoint must have no entry above the log end, because such an
+    entry is left over from truncated records. In a compacted topic, records may begin above their epoch's start offset.
     """
 
     key, name = "I16", "epochs rise along the log"

@@ -23,10 +23,10 @@ class Ends(Invariant):
     """Check I8: the returned end offset never decreases in real time over all clients and leaders (KIP-207).
 
     The end offset is above each offset acknowledged before the request. No reader of such an offset gets an
-    out-of-range error, unless the record was trimmed. The returned first offset is at most the highest trim request. It
-    is at least the offset of each trim acknowledged before the request, unless the answer came from a replaced leader
-    that cannot know the trim. No final log begins earlier. A trim that a restarted broker may have forgotten does not
-    count.
+    out-of-range error, unless a trim of the record was requested. The returned first offset is at most the highest trim
+    request. That offset is at least the offset of each trim acknowledged before the request, unless the answer may be
+    that of a replaced leader that cannot know the trim. No final log begins earlier. A trim that a restarted broker may
+    have forgotten does not count as acknowledged.
     """
 
     key, name = "I8", "the end never goes back"

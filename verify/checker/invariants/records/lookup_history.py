@@ -85,7 +85,7 @@ def _verdict(log: FinalLog, facts: PartitionFacts, trims: list[Trim], asked: Ite
 
 
 def _with_what_was_trimmed(log: FinalLog, facts: PartitionFacts) -> Iterable[StoredRecord]:
-    """Yield the log's records, and the trimmed records below its start that a reader saw."""
+    """Yield the log's records, and the trimmed records below its start that an acknowledgement or a read showed."""
     columns = _ColumnsOfLog(log, facts)
     for offset in log.offsets:
         record = columns.record(offset)

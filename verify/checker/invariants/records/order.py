@@ -16,9 +16,9 @@ from verify.checker.invariant import Ending, Invariant
 
 
 class RealTimeOrder(Invariant):
-    """Check I5: a record that was acknowledged before another was sent has the smaller offset.
+    """Check I5: a record that was acknowledged (acks=all) before another was sent has the smaller offset.
 
-    At the end this is checked for the whole log, including records whose outcome is unknown.
+    The later record is an acknowledged one, or at the end any other produced record in the final log.
     """
 
     key, name = "I5", "order of real time"
@@ -105,7 +105,9 @@ class ProducerOrder(Invariant):
         )
 
     def _append(self, chain: _Chain, ids: Column, offsets: range) -> bool:
-        """Add consecutive records of one producer at once. Return False if they are not its next ones."""
+        """Add records of one producer with consecutive ids at once. Return False without effect if the records are not
+        such ones, or do not follow the chain.
+        """
         behind = not chain.ids or (ids[0] > chain.ids[-1] and offsets[0] > chain.offsets[-1])
         if behind and ids[0] >> SEQUENCE_BITS == ids[-1] >> SEQUENCE_BITS and isinstance(consecutive(ids), range):
             chain.ids.extend(as_array(ids))

@@ -162,8 +162,8 @@ class NoDirtyReads(Invariant):
 
 
 class BelowHighWatermark(Invariant):
-    """Check I10: no answer has a record at or above the high watermark that it names, or a high watermark that no
-    broker had.
+    """Check I10: no answer has a record at or above the high watermark that it names, or a high watermark above
+    all that brokers had until then.
 
     The second part is checked if brokers recorded their high watermarks, each before any client could see it. An answer
     without a high watermark is not checked.
