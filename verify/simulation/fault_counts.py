@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 class FaultCounts:
     """Counts of faults by name: the kind, and for some faults the victim and the event that the fault waits for.
 
-    drawn    how often a scenario had the fault
+    drawn    how often a simulation reached the fault's time, also if the event that the fault waits for never came
     bitten   how often the fault had an effect
     """
 

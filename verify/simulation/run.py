@@ -82,7 +82,7 @@ class Outcome:
     messages         the number of messages that arrived
     turns            the number of turns of all event loops
     fault_counts     how often faults were drawn and had an effect
-    failed_after_s   the time from the start of the workload to the first failure; None if it was found at the end
+    failed_after_s   the time from the start of the workload until a violation was found; None: not before the end
     """
 
     scenario: Scenario
@@ -162,8 +162,8 @@ class Run:
     def execute(self) -> Outcome:
         """Simulate the scenario, heal all faults, check the invariants, and return the outcome.
 
-        A failure during the workload ends the simulation without healing. Defects of the cluster never raise an
-        exception.
+        A violation found during the workload ends the simulation without healing. Uncaught errors of processes are
+        added to the failures at the end. Defects of the cluster never raise an exception.
         """
         rows: tuple[tuple[str, int], ...] = ()
         try:
@@ -312,8 +312,8 @@ class Run:
     def _out_of_sync(self) -> Iterator[str]:
         """Yield the differences from a fully recovered cluster, in words.
 
-        Differences are brokers that do not serve, unfinished reassignments, and partitions without one leader or with
-        replicas out of sync. The temporary topic does not count.
+        Differences are brokers that do not serve, unfinished reassignments, and partitions without exactly one leader
+        or with replicas out of sync. The temporary topic does not count.
         """
         for broker in self.cluster.brokers.values():
             if not broker.serves:
@@ -339,7 +339,9 @@ class Run:
             self.admin_operations.give_up(given_up)
 
     def _without_hope(self) -> Iterator[TopicPartition]:
-        """Yield the partitions without a leader whose ISR members all know that they lost records."""
+        """Yield the partitions without a leader whose ISR members all serve, and have no log or know that it lost
+        records.
+        """
         for tp in (tp for topic in self._topics_there() for tp in topic.topic_partitions()):
             try:
                 state = decode_state(self.cluster.zookeeper.node(state_path(tp)).data)

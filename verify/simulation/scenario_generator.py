@@ -318,7 +318,10 @@ def _zombie(at_ms: int, rng: Random) -> list[Fault]:
 
 
 def _ended_in_office(at_ms: int, rng: Random) -> list[Fault]:
-    """Return faults that expire sessions again and again, each as soon as its broker has got a role."""
+    """Return faults that expire sessions again and again.
+
+    Each session expires at most 10 ms after its broker gets a role, registers, or proposes a partition's state.
+    """
     moments = (Moment.LEADS, Moment.FOLLOWS, Moment.REGISTERS, Moment.PROPOSES, Moment.CONTROLS)
     return [
         Fault(at_ms + 300 * number, FaultKind.EXPIRE, (IT,), 0, 0, rng.choice(moments), rng.choice((0, 1_000, 10_000)))
@@ -334,7 +337,7 @@ def _all_dark(at_ms: int, rng: Random) -> list[Fault]:
 
 
 def _last_resort(at_ms: int, rng: Random) -> list[Fault]:
-    """Return faults that isolate a follower until it has left the ISR, and kill all others when it is back."""
+    """Return faults that isolate a follower until it leaves the ISR, and kill the whole ISR 20 ms before its return."""
     away_ms = rng.randint(9_500, 12_000)
     return [
         Fault(at_ms, FaultKind.ISOLATE, (FOLLOWER,), away_ms),

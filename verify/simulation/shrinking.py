@@ -21,10 +21,10 @@ _AFTERMATH_S = 5
 
 
 def shrink(failed: Outcome, simulate: Callable[[Scenario], Outcome], on_step: Callable[[Outcome], object]) -> Outcome:
-    """Return the outcome of the shortest scenario found, with its first failures in `Scenario.found`.
+    """Return the outcome of the shortest scenario found, with up to three failures in `Scenario.found`.
 
-    At least one kind of failure is the same as in the first outcome. `on_step` is called with the outcome of each
-    shorter scenario that fails.
+    At least one kind of failure is the same as in `failed`. `on_step` is called with the outcome of each shorter
+    scenario that has one.
     """
     shrinking = _Shrinking(failed, simulate, on_step)
     while shrinking.round():
@@ -71,7 +71,7 @@ class _Shrinking:
         return self.best.scenario != before and self._tries < _MOST_TRIES
 
     def _fails(self, scenario: Scenario) -> bool:
-        """Return whether the scenario has a failure of one of the first outcome's kinds.
+        """Return whether the scenario has a failure of a kind that the scenario before all shortening had.
 
         A scenario of few faults is tried with its own seed and the next two, any other with its own seed only. The
         outcome with the failure becomes `best`. False for the scenario of `best` itself, and when no tries are left.

@@ -72,7 +72,7 @@ class AdminOperations:
 
     def reassign(self, tp: TopicPartition, count: int) -> AdminOperation:
         """Start to reassign the partition to `count` random brokers. No effect if they are fewer than two, or the
-        present replicas.
+        present replicas in the same order.
         """
         return self._submit(partial(self._reassign, tp, count))
 
@@ -104,7 +104,7 @@ class AdminOperations:
         return self._submit(self._delete)
 
     def read(self, tp: TopicPartition, begin: int, end: int) -> AdminOperation:
-        """Start to read the records from offset `begin` to before `end`. An effect is that some cannot be read."""
+        """Start to read the records from offset `begin` to before `end`. An effect is an error, or a timeout."""
         return self._submit(partial(self._read, tp, begin, end))
 
     @cached_property

@@ -184,11 +184,11 @@ class SimulatedBroker:
             self._running.call_soon(work)
 
     def resources(self, phase: str) -> Resources | None:
-        """Return the resources that the broker holds beyond those of idle operation, or None if it is not serving.
+        """Return the resources that the broker holds, or None if it is not serving. Threads and memory are unknown.
 
-        Connections count as file descriptors; threads and memory are unknown. The fetches of its followers always wait,
-        so they do not count. A broker has two connections to each other broker: one for fetches and one for all other
-        requests.
+        `fds` is the number of connections beyond two to or from each other machine. A broker has two to each other
+        broker: one for fetches and one for all other requests. `purgatory` excludes the fetches of followers, because
+        these always wait. `tasks` counts all tasks of the process.
         """
         if not self.serves or self.broker is None:
             return None

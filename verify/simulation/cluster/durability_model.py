@@ -59,8 +59,8 @@ class DurabilityModel:
     def fate(self, broker_id: int, rng: Random) -> Random | Fate:
         """Return what happens to the unsynced bytes of a machine that loses power now.
 
-        KEPT if the broker is the last undamaged ISR member of some partition, unless acknowledgements wait for the
-        disk. Otherwise `rng`, and the broker counts as damaged for all partitions until it joins their ISR again.
+        KEPT if `is_last` holds for some partition, unless acknowledgements wait for the disk. Otherwise `rng`, and the
+        broker counts as damaged for all partitions until it joins their ISR again.
         """
         if not self._waits_for_disk and any(self.is_last(broker_id, tp) for tp in self._states):
             return KEPT
@@ -84,10 +84,9 @@ class DurabilityModel:
         self._damaged.discard((broker_id, tp))
 
     def is_last(self, broker_id: int, tp: TopicPartition) -> bool:
-        """Return whether the broker is the only undamaged member of the ISR, or may become the only one by a write in
-        flight.
+        """Return whether the broker is in the ISR and no other member is undamaged, now or after a write in flight.
 
-        Its own damage is not considered.
+        The broker's own damage is not considered.
         """
         return any(
             broker_id in isr and not any(self._is_undamaged(each, tp) for each in isr if each != broker_id)
@@ -98,8 +97,8 @@ class DurabilityModel:
         return (broker_id, tp) in self._undamaged and (broker_id, tp) not in self._damaged
 
     def proposed(self, write: Set) -> None:
-        """Record a write on its way to ZooKeeper. The write may arrive late or never, whatever happens to its
-        sender.
+        """Record a write of a partition's state on its way to ZooKeeper; other writes are ignored. The write may
+        arrive late or never, whatever happens to its sender.
         """
         if (tp := _partition_of(write.path)) is not None:
             self._proposals[tp].append(write)
@@ -116,8 +115,8 @@ class DurabilityModel:
             yield znodes.decode_state(write.data).isr
 
     def _changed(self, path: str) -> None:
-        """Update the model after a write. A replica that joins the ISR is undamaged if it runs and has all committed
-        records.
+        """Update the model after a write of a partition's state; other writes are ignored. A replica that joins the ISR
+        is undamaged if its broker runs, and its log has all committed records and no recorded damage.
 
         A leader's proposal from before a power loss may be written after the machine is up again. The replica may lack
         records in that case.

@@ -83,7 +83,8 @@ class FaultInjector:
         """Inject a fault and yield its effect on each victim. `brokers` are the existing brokers that the fault names.
 
         The caller must exhaust the iterator. Without a victim nothing is injected or yielded. A broker that has not
-        learned of its expired session is no victim of a fault that would keep it from learning.
+        learned of its expired session is no victim of a fault that would keep it from learning. While there is such a
+        broker, ZooKeeper as a whole is neither stopped nor frozen.
         """
         cluster, kind = self._cluster, fault.kind
         network, zookeeper = cluster.network, cluster.zookeeper
@@ -230,11 +231,10 @@ class FaultInjector:
         return InjectedFault([broker.disk.heal, broker.start], lambda: bool(torn) and broker.lives >= life)
 
     def _flip(self, broker: SimulatedBroker) -> Iterator[InjectedFault]:
-        """Flip one bit in a closed segment, and let a client read that segment; nothing is yielded without a closed
-        segment.
+        """Flip one bit in a closed segment, and let a client read that segment; without a closed segment yield nothing.
 
-        The bit is flipped back at once if the replica is the last undamaged one, and also when it becomes that before a
-        restart.
+        If the replica is the last undamaged one, flip the bit back at once and yield nothing. If the replica has become
+        that before the broker starts again, flip the bit back before the start.
         """
 
         def led(directory: Path) -> bool:

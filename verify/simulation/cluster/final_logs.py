@@ -18,8 +18,8 @@ _AT_ONCE = 1 << 20
 def replica_log(replica: Replica, broker_id: int) -> FinalLog:
     """Return the replica's log, read through the broker's own `Log`.
 
-    Damaged records are marked as in `verify.checker.inputs.export_logs`. A read error ends the log early, and the
-    checker reports the missing records.
+    Damaged records are marked as in `verify.checker.inputs.export_logs`. A read error ends the records early, but
+    the log end offset stays, and the checker reports the missing records.
     """
     log, columns = replica.log, Columns()
     assert isinstance(log, Log)

@@ -56,7 +56,8 @@ class Nemesis:
         self._active: dict[int, tuple[Fault, list[InjectedFault]]] = {}
 
     def inject(self, fault: Fault) -> None:
-        """Inject a fault now and heal it after its time, or wait for the event that the fault names.
+        """Inject a fault now, or after the next event that the fault names. Heal it after `for_ms`; 0: not before
+        `heal`.
 
         A fault whose victim does not exist has no effect. After `heal` nothing is injected.
         """
@@ -69,7 +70,7 @@ class Nemesis:
             self._waiting.append(fault)
 
     def take(self, broker_id: int, event: BrokerEvent) -> None:
-        """Take an event of a broker's history, for which faults may wait."""
+        """Inject, after their delays, the faults that wait for this event of a broker's history."""
         if not self._waiting:
             return
         if isinstance(event, broker_events.Append):
@@ -87,7 +88,7 @@ class Nemesis:
     def heal(self) -> None:
         """Heal all active faults, drop the waiting ones, and inject no more.
 
-        Also heal the whole network, power up, resume and start each broker, and heal its disk.
+        Also remove all cuts, also those from ZooKeeper. Power up, resume and start each broker, and heal its disk.
         """
         self._is_over = True
         self._waiting.clear()
@@ -170,8 +171,8 @@ class Nemesis:
     def _ids(self, name: str, it: int) -> tuple[int, ...]:
         """Return the id that the name is, or the ids of the brokers that have this role in ZooKeeper now.
 
-        Empty for the name of a client, and while the role's znode does not exist. `it` is the broker of the awaited
-        event.
+        Empty for the name of a client, and while the role's znode does not exist. FOLLOWER is only the first ISR member
+        besides the leader, COORDINATORS_FOLLOWER the last. `it` is the broker of the awaited event.
         """
         if name.isdigit():
             return (int(name),)

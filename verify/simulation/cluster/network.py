@@ -89,7 +89,7 @@ class Network:
     delivered    a checksum over the first frames of all messages that have arrived
     messages     the number of messages that have arrived
     stalled      the number of messages that met a cut, by source and target
-    late         the number of messages that took longer than the usual conditions allow
+    late         the number of delays, also of connects and closes, that were longer than the usual conditions allow
     """
 
     def __init__(self, timeline: Timeline, rng: Random) -> None:
@@ -133,7 +133,7 @@ class Network:
             wire.look()
 
     def passes(self, source: Machine, target: Machine) -> bool:
-        """Return whether messages from `source` arrive at `target`: it has power, and the direction is not cut."""
+        """Return whether messages from `source` arrive at `target`: the target has power and no cut is between."""
         return target.up and (source.address, target.address) not in self._cuts
 
     def hang_up(self, machine: Machine) -> None:
@@ -200,7 +200,7 @@ class Network:
 
     async def probe(self, machine: Machine, process: Process, endpoint: Endpoint) -> ProbeOutcome:
         """Return whether a connection to the endpoint would be accepted or refused; SILENT after PROBE_TIMEOUT_MS
-        behind a cut.
+        if a cut is between, or a machine has no power.
         """
         found = process.create_future()
         target = self._machines[endpoint.host]
@@ -488,7 +488,7 @@ class SimulatedRouter:
         return wire is not None
 
     def unread(self, peer: bytes) -> Unread:
-        """Return that nothing is unread, because the model has no socket buffers."""
+        """Return no responses and no bytes, because the model has no socket buffers."""
         return NOTHING_UNREAD
 
     def close(self) -> None:

@@ -62,7 +62,7 @@ class SimulatedDisk:
         return self._mounted
 
     def unmount(self) -> None:
-        """Detach the killed process: release its locks, and let none of its later calls reach the disk."""
+        """Detach the killed process: release its locks. Its later reads and changes raise PowerCut."""
         self._mounted.end()
 
     def crash(self, rng: Random | Fate = FORGOTTEN) -> None:

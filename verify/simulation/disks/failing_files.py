@@ -10,7 +10,7 @@ Faults:
 
 - FULL         ENOSPC: a write stores half of its bytes, new files and drafts none. Removing, truncating and syncing
                work.
-- WRITE_ERROR  EIO from every write and truncation, after half of the bytes
+- WRITE_ERROR  EIO from every write, after half of the bytes, and from every truncation and `replace`
 - SYNC_ERROR   EIO from every sync. Over CrashableFiles the bytes of this sync are lost, as with Linux: a later sync
                succeeds but does not write them.
 - READ_ERROR   EIO from every read
@@ -134,7 +134,7 @@ class FailingFiles:
         self._tear = None
 
     def end(self) -> None:
-        """End the process that uses this wrapper: release its locks, and raise PowerCut in each later call."""
+        """End the process that uses this wrapper: release its locks. Later reads and changes raise PowerCut."""
         self._ended = True
         for lock in self._locks:
             lock.release()

@@ -96,8 +96,8 @@ class Content:
         """Return a possible content of the disk after a crash.
 
         KEPT: what readers saw. FORGOTTEN: only what was synced. Otherwise `choice` decides about unsynced changes.
-        Truncations up to the journal's number `order` are on the disk unless KEPT applies, in which case all changes
-        are.
+        Except with KEPT, truncations up to the journal's number `order` are on the disk, and unsynced writes before the
+        last of these truncations are lost.
         """
         changes = self.changes[self.lost :]
         if choice is KEPT:
