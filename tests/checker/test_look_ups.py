@@ -29,7 +29,10 @@ LOG = [
 TRIMS = [Trim(1, 20, 22), Trim(2, 30)]
 
 
-def verdict(target: int, asked_at: float, answered_at: float, found: tuple[int, int, int | None] | None) -> Verdict:
+Found = tuple[int, int | None, int | None]
+
+
+def verdict(target: int, asked_at: float, answered_at: float, found: Found | None) -> Verdict:
     return judge(LOG, TRIMS, [LookUp(target, asked_at, answered_at, found)])
 
 
@@ -43,6 +46,7 @@ def verdict(target: int, asked_at: float, answered_at: float, found: tuple[int, 
         pytest.param(600, 50, 51, None, id="nothing: after all"),
         pytest.param(500, 11.5, 12, (3, 500, 1), id="superseded, and compaction has not been"),
         pytest.param(500, 11.5, 12, (5, 500, None), id="superseded, and compaction has been"),
+        pytest.param(150, 5, 6, (1, None, 0), id="an offset without its timestamp"),
         pytest.param(100, 20, 21, (0, 100, 0), id="a trim is under way, and has not been"),
         pytest.param(100, 20, 21, (1, 300, 0), id="a trim is under way, and has been"),
         pytest.param(100, 40, 41, (1, 300, 0), id="a trim without an answer has not been"),
@@ -50,7 +54,7 @@ def verdict(target: int, asked_at: float, answered_at: float, found: tuple[int, 
     ],
 )
 def test_possible_answers_of_the_log_are_right(
-    target: int, asked_at: float, answered_at: float, found: tuple[int, int, int | None] | None
+    target: int, asked_at: float, answered_at: float, found: Found | None
 ) -> None:
     judged = verdict(target, asked_at, answered_at, found)
     assert judged.wrong == []
@@ -70,12 +74,15 @@ def test_possible_answers_of_the_log_are_right(
         pytest.param(150, 5, 6, (1, 150, 0), Fault.OTHER_TIMESTAMP, id="the target instead of the timestamp"),
         pytest.param(500, 8, 9, (3, 500, 0), Fault.OTHER_EPOCH, id="the epoch of an older leader"),
         pytest.param(100, 22, 23, (0, 100, 0), Fault.TRIMMED, id="one that was trimmed before"),
+        pytest.param(250, 50, 51, (2, None, 0), Fault.TOO_OLD, id="one too early without its timestamp"),
+        pytest.param(150, 5, 6, (2, None, 0), Fault.TOO_LATE, id="one too late without its timestamp"),
+        pytest.param(500, 8, 9, (3, None, 0), Fault.OTHER_EPOCH, id="an older epoch without a timestamp"),
         pytest.param(100, 15, 16, (1, 300, 0), Fault.TOO_LATE, id="as if it were trimmed already"),
         pytest.param(500, 8, 9, (5, 500, 1), Fault.NOT_SENT_YET, id="as if it were superseded already"),
     ],
 )
 def test_impossible_answers_of_the_log_are_found(
-    target: int, asked_at: float, answered_at: float, found: tuple[int, int, int | None] | None, fault: Fault
+    target: int, asked_at: float, answered_at: float, found: Found | None, fault: Fault
 ) -> None:
     judged = verdict(target, asked_at, answered_at, found)
     assert [each.fault for each in judged.wrong] == [fault]

@@ -186,7 +186,8 @@ class EarliestFailed:
 class LookUpOk:
     """The first record at or after `target` (ms), as a leader reported it: its offset, timestamp and leader epoch.
 
-    `offset` −1, without `ts`, means that there is no such record.
+    `offset` −1, without `ts`, means that there is no such record. With an offset, a `ts` or `epoch` of None means that
+    the client does not know it: confluent-kafka tells no timestamp.
     """
 
     tp: TopicPartition

@@ -53,12 +53,15 @@ class Trim(NamedTuple):
 
 
 class LookUp(NamedTuple):
-    """A look-up and its answer: (offset, timestamp, leader epoch or None), or None if no record was found."""
+    """A look-up and its answer: (offset, timestamp, leader epoch), or None if no record was found.
+
+    A timestamp or an epoch that the client does not know is None.
+    """
 
     target: int
     asked_at: float
     answered_at: float
-    found: tuple[int, int, int | None] | None
+    found: tuple[int, int | None, int | None] | None
 
 
 class Fault(Enum):
@@ -171,16 +174,16 @@ def _judge(log: StoredLog, trimmed: _Trims, look_ups: Iterable[LookUp], all_know
 
 
 def _fault_of(look_up: LookUp, record: StoredRecord | None, trimmed: _Trims) -> Fault | None:
-    """Return what is wrong with the returned record itself, or None. An unknown leader epoch (None) is not compared."""
+    """Return what is wrong with the returned record itself, or None. An unknown timestamp or epoch is not compared."""
     assert look_up.found is not None
     _, timestamp, leader_epoch = look_up.found
     if record is None:
         return Fault.NO_RECORD
-    if record.timestamp != timestamp:
+    if timestamp is not None and record.timestamp != timestamp:
         return Fault.OTHER_TIMESTAMP
     if None not in (leader_epoch, record.leader_epoch) and leader_epoch != record.leader_epoch:
         return Fault.OTHER_EPOCH
-    if timestamp < look_up.target:
+    if record.timestamp < look_up.target:
         return Fault.TOO_OLD
     if record.sent_at > look_up.answered_at:
         return Fault.NOT_SENT_YET

@@ -61,7 +61,7 @@ class LookUps(Invariant):
     def _report(self, tp: TopicPartition, source: Source, wrong: Wrong) -> None:
         asked, t1 = wrong.look_up, int(wrong.look_up.answered_at)
         when = f"{seconds(int(asked.asked_at))}–{seconds(t1)}"
-        answer = "nothing" if asked.found is None else f"offset {asked.found[0]} of {asked.found[1]} ms"
+        answer = _describe_answer(asked)
         proof = [f"{source.name} looked up {asked.target} ms, {when}: {answer}"]
         if wrong.expected is not None:
             facts, offset = self.facts.of(tp), wrong.expected.offset
@@ -73,8 +73,15 @@ class LookUps(Invariant):
 def _look_up(event: LookUpOk) -> LookUp:
     found = None
     if event.offset >= 0:
-        found = event.offset, -1 if event.ts is None else event.ts, event.epoch
+        found = event.offset, event.ts, event.epoch
     return LookUp(event.target, event.t0, event.t1, found)
+
+
+def _describe_answer(look_up: LookUp) -> str:
+    if look_up.found is None:
+        return "nothing"
+    offset, timestamp, _ = look_up.found
+    return f"offset {offset}" if timestamp is None else f"offset {offset} of {timestamp} ms"
 
 
 def _verdict(log: FinalLog, facts: PartitionFacts, trims: list[Trim], asked: Iterable[LookUp]) -> Verdict:
