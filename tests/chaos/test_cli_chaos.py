@@ -38,6 +38,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             2,
             "injects faults into the cluster at 127.0.0.1:1: pass --yes to confirm",
         ),
+        (["--kafka-clients", "17"], 2, "17 is not in the range"),
         (["--meanwhile", "rain"], 2, "'rain' is not one of 'elections', 'reassignments'"),
         (["surprise"], 2, "surprise"),
     ],
@@ -49,6 +50,16 @@ def test_wrong_option_is_refused_in_one_line(
     shown = capsys.readouterr()
     assert message in shown.err
     assert len(shown.err.splitlines()) == 1 and shown.out == ""
+    assert not (home / "chaos").exists()
+
+
+def test_kafka_clients_need_confluent_kafka(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert run(["chaos", "--kafka-clients", "1"]) == 2
+    shown = capsys.readouterr().err
+    assert "--kafka-clients needs confluent-kafka, which is not installed: pip install confluent-kafka" in shown
     assert not (home / "chaos").exists()
 
 

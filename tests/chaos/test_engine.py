@@ -11,7 +11,7 @@ import pytest
 from node.handlers.config_descriptions import describe_broker
 from node.settings.broker_settings import BrokerSettings
 from tidelog.errors import LocalError
-from verify.chaos.targets.container_target import reachable, settings_of
+from verify.chaos.targets.container_target import kafka_address_here, reachable, settings_of
 from verify.chaos.targets.engine import find_engine, of_inspection
 
 COMPOSE = Path(__file__).parents[2] / "compose"
@@ -93,4 +93,5 @@ def test_reported_settings_have_the_names_of_the_settings_file() -> None:
     settings = settings_of({entry.name: entry for entry in described})
     assert settings["zookeeper"].endswith(":2181/tidelog")
     assert settings["http_listener"] == "0.0.0.0:9680"
+    assert kafka_address_here(settings) == "127.0.0.1:9092"
     assert (settings["zookeeper_session_timeout_ms"], settings["replica_lag_time_max_ms"]) == ("6000", "30000")

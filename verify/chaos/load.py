@@ -81,15 +81,19 @@ TOPICS = (
 class Load:
     """The complete load.
 
-    Each process also runs four readers (tail, random seeks, resets, direct) and one client that looks up offsets.
-    Process 0 also runs the administrator, if one of its two intervals is not 0. The constructor raises ValueError
-    without a topic, rate, process or producer.
+    Each process of our own clients also runs four readers (tail, random seeks, resets, direct) and one client that
+    looks up offsets. Process 0 also runs the administrator, if one of its two intervals is not 0. The constructor
+    raises ValueError without a topic, rate, process or producer.
+
+    The processes of Kafka clients have the numbers after those of our own clients. Each runs one idempotent producer,
+    one reader, one client that looks up offsets, and one member of each group. Each process has the same share of the
+    rate.
 
     rate                    records per second of all producers together
-    processes               the number of client processes, each of which may be killed
-    producers               the number of idempotent producers with acks=all per process
-    unsafe_share            percent of the rate for the producers that are not idempotent, one per process; 0: none.
-                            Processes 0, 1 and 2 use acks=1, acks=all and acks=0, and so on in turn
+    processes               the number of processes of our own clients, each of which may be killed
+    producers               the number of idempotent producers with acks=all per process of our own clients
+    unsafe_share            percent of the rate for the producers that are not idempotent, one per process of our own
+                            clients; 0: none. Processes 0, 1 and 2 use acks=1, acks=all and acks=0, and so on in turn
     groups                  assignment strategies, each with one group; each process runs one member of each group
     group_prefix            the prefix of the names of all groups
     committers              the number of groups per process without members, whose offsets are only committed and read
@@ -97,6 +101,7 @@ class Load:
     reassignment_interval_ms  the interval of reassignments of one partition; 0: none
     delivery_timeout_ms     the time limit of a record's delivery and of most other operations, including retries
     value_bytes             the least and greatest size of most values; one in fifty values is larger
+    kafka_processes         the number of processes whose clients are those of confluent-kafka
     """
 
     topics: tuple[LoadTopic, ...] = TOPICS
@@ -111,6 +116,7 @@ class Load:
     reassignment_interval_ms: int = 0
     delivery_timeout_ms: int = 15_000
     value_bytes: tuple[int, int] = (12, 300)
+    kafka_processes: int = 0
 
     def __post_init__(self) -> None:
         if not self.topics or self.rate < 1 or self.processes < 1 or self.producers < 1:
@@ -119,6 +125,10 @@ class Load:
     @property
     def tps(self) -> tuple[TopicPartition, ...]:
         return tuple(tp for topic in self.topics for tp in topic.tps)
+
+    @property
+    def all_processes(self) -> int:
+        return self.processes + self.kafka_processes
 
     @property
     def has_administrator(self) -> bool:
@@ -146,6 +156,7 @@ class Load:
 class Part:
     """The work of one client process.
 
+    servers     the bootstrap servers; for a process of Kafka clients those of the Kafka listeners
     directory   the directory of the run
     process     the number of the process, from 0
     life        how often the process was restarted; clients keep their names, but record ids and committed values
@@ -159,6 +170,10 @@ class Part:
     process: int = 0
     life: int = 0
     seed: int = 0
+
+    @property
+    def has_kafka_clients(self) -> bool:
+        return self.process >= self.load.processes
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

@@ -1,7 +1,8 @@
 """The clients of a chaos run. Each, except the administrator, records its observations in a history
 (`tidelog.history.history_files`).
 
-The clients are Tidelog's own, and single requests where the retries of a client would hide a broker's behaviour.
+The clients are Tidelog's own, and single requests where the retries of a client would hide a broker's behaviour. Those
+of `confluent` are clients of confluent-kafka.
 `ClientContext` holds their clock, network and random numbers, so that a simulation can run the same clients.
 """
 

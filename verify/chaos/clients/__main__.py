@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import uvloop
@@ -19,7 +20,7 @@ import uvloop
 from tidelog.history.history_files import HistoryWriter, history_path
 from tidelog.history.operations import Client
 from verify.chaos.clients.client_context import ClientContext
-from verify.chaos.clients.client_factory import clients_of
+from verify.chaos.clients.client_factory import RunningClient, clients_of
 from verify.chaos.clients.producing import ProducingClient
 from verify.chaos.load import Part
 
@@ -45,11 +46,20 @@ async def run(part: Part) -> None:
         timeout_ms=part.load.delivery_timeout_ms,
     )
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, context.stopping.set)
-    clients = list(clients_of(context, part.load, part.process, part.life))
+    clients = list(_create_clients(context, part))
     async with asyncio.TaskGroup() as tasks:
         for client in clients:
             tasks.create_task(client.run(), name=client.name)
         tasks.create_task(_watch(context, [each for each in clients if isinstance(each, ProducingClient)]))
+
+
+def _create_clients(context: ClientContext, part: Part) -> Iterator[RunningClient]:
+    if not part.has_kafka_clients:
+        return clients_of(context, part.load, part.process, part.life)
+    # imported late, because confluent-kafka need not be installed
+    from verify.chaos.clients.confluent.client_factory import confluent_clients_of
+
+    return confluent_clients_of(context, part.load, part.process, part.life)
 
 
 async def _watch(context: ClientContext, producers: list[ProducingClient]) -> None:

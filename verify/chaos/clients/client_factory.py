@@ -34,20 +34,29 @@ class RunningClient(Protocol):
     async def run(self) -> None: ...
 
 
+def first_producer(load: Load, process: int, life: int) -> int:
+    """Return the least number of a producer in this start of this process, from which unique record ids are derived.
+
+    Raise ValueError if the numbers are too high for unique record ids.
+    """
+    if process >= _MOST_PROCESSES or life >= MOST_LIVES or load.producers >= MOST_PRODUCERS:
+        raise ValueError(
+            f"{process + 1} processes, {life + 1} lives, {load.producers} producers: unique record ids are exhausted"
+        )
+    return (process * MOST_LIVES + life) * MOST_PRODUCERS
+
+
 def clients_of(context: ClientContext, load: Load, process: int = 0, life: int = 0) -> Iterator[RunningClient]:
     """Yield the clients of process number `process` in its start number `life`, both from 0. Each yielded client,
     except the administrator, has opened its history. The caller runs all of them.
 
     Raise ValueError at the first `next` if the numbers are too high for unique record ids.
     """
-    if process >= _MOST_PROCESSES or life >= MOST_LIVES or load.producers >= MOST_PRODUCERS:
-        raise ValueError(
-            f"{process + 1} processes, {life + 1} lives, {load.producers} producers: unique record ids are exhausted"
-        )
+    first = first_producer(load, process, life)
     prefix = f"clients-{process}"
-    unsafe_rate = load.rate * load.unsafe_share / 100 / load.processes
-    rate = (load.rate / load.processes - unsafe_rate) / load.producers
-    first = (process * MOST_LIVES + life) * MOST_PRODUCERS
+    process_rate = load.rate / load.all_processes
+    unsafe_rate = process_rate * load.unsafe_share / 100
+    rate = (process_rate - unsafe_rate) / load.producers
     for number in range(load.producers):
         name = f"{prefix}-producer-{number}"
         yield ProducingClient(context, name, first + number, rate, value_bytes=load.value_bytes)

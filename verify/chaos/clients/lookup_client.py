@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from tidelog.aio import Consumer
 from tidelog.errors import TidelogError
 from tidelog.history.operations import EarliestFailed, EarliestOk, LatestFailed, LatestOk, LookUpFailed, LookUpOk
 from tidelog.model import TopicPartition
 from verify.chaos.clients.client_context import ClientContext
+from verify.chaos.clients.support.interfaces import RecordConsumer
 from verify.checker.outcomes import error_name
 
 _DAY_MS = 86_400_000
@@ -23,12 +23,22 @@ _ALL_AT_ONCE = 0.3
 class LookupClient:
     """A client that sends one call at a time through a consumer: look-ups by time, and requests for first and last
     offsets.
+
+    open_consumer   opens the consumer, with its name; None: our own
     """
 
-    def __init__(self, context: ClientContext, name: str, *, pause_s: float = 0.02) -> None:
+    def __init__(
+        self,
+        context: ClientContext,
+        name: str,
+        *,
+        pause_s: float = 0.02,
+        open_consumer: Callable[..., RecordConsumer] | None = None,
+    ) -> None:
         self.name = name
         self._context = context
         self._pause_s = pause_s
+        self._open_consumer = open_consumer or context.consumer
         self._history = context.history(name)
 
     async def run(self) -> None:
@@ -39,7 +49,7 @@ class LookupClient:
         """
         context = self._context
         try:
-            async with context.consumer(self.name) as consumer:
+            async with self._open_consumer(self.name) as consumer:
                 while not context.stopping.is_set():
                     tps = context.tps if context.rng.random() < _ALL_AT_ONCE else [context.rng.choice(context.tps)]
                     ask = context.rng.choice((self._look_up, self._look_up, self._latest, self._earliest))
@@ -48,7 +58,7 @@ class LookupClient:
         finally:
             self._history.close()
 
-    async def _look_up(self, consumer: Consumer, tps: Sequence[TopicPartition]) -> None:
+    async def _look_up(self, consumer: RecordConsumer, tps: Sequence[TopicPartition]) -> None:
         now_ns, history = self._context.now_ns, self._history
         targets, t0 = {tp: self._target(tp) for tp in tps}, now_ns()
         try:
@@ -65,10 +75,10 @@ class LookupClient:
             offset, ts, epoch = (-1, None, None) if found is None else found
             history.write(LookUpOk(tp, target, offset, t0, t1, ts, epoch))
 
-    async def _latest(self, consumer: Consumer, tps: Sequence[TopicPartition]) -> None:
+    async def _latest(self, consumer: RecordConsumer, tps: Sequence[TopicPartition]) -> None:
         await self._end(consumer.end_offsets, LatestOk, LatestFailed, tps)
 
-    async def _earliest(self, consumer: Consumer, tps: Sequence[TopicPartition]) -> None:
+    async def _earliest(self, consumer: RecordConsumer, tps: Sequence[TopicPartition]) -> None:
         await self._end(consumer.beginning_offsets, EarliestOk, EarliestFailed, tps)
 
     async def _end(

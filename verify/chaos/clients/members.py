@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
-from tidelog.aio import Consumer
 from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord
 from tidelog.errors import TidelogError
 from tidelog.groups.membership.rebalance_listener import ConsumerRebalanceListener
@@ -21,6 +20,7 @@ from tidelog.model import OffsetAndMetadata, TopicPartition
 from verify.chaos.clients.client_context import ClientContext
 from verify.chaos.clients.observing import Sessions
 from verify.chaos.clients.reading import partition_of
+from verify.chaos.clients.support.interfaces import RecordConsumer
 from verify.checker.outcomes import error_name
 
 _MOST_AT_ONCE = 500
@@ -35,6 +35,7 @@ class MemberClient(ConsumerRebalanceListener):
     The offsets that it has committed never decrease, unless the log lost records, for example by an unclean election.
 
     longest_work_s   the longest time to process the records of one poll
+    open_consumer    opens the consumer, with its name and settings; None: our own
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class MemberClient(ConsumerRebalanceListener):
         strategy: str,
         *,
         longest_work_s: float = _LONGEST_WORK_S,
+        open_consumer: Callable[..., RecordConsumer] | None = None,
     ) -> None:
         self.name = name
         self._context = context
@@ -53,7 +55,8 @@ class MemberClient(ConsumerRebalanceListener):
         self._longest_work_s = longest_work_s
         self._history = context.history(name)
         self._sessions = Sessions(self._history, context)
-        self._consumer: Consumer | None = None
+        self._open_consumer = open_consumer or context.consumer
+        self._consumer: RecordConsumer | None = None
 
     async def run(self) -> None:
         """Join the group, subscribe to all topics, then poll, process and commit until `context.stopping` is set.
@@ -62,7 +65,7 @@ class MemberClient(ConsumerRebalanceListener):
         end this member leaves the group and closes the history.
         """
         context = self._context
-        consumer = context.consumer(
+        consumer = self._open_consumer(
             self.name,
             group_id=self._group,
             enable_auto_commit=False,
@@ -88,7 +91,7 @@ class MemberClient(ConsumerRebalanceListener):
         finally:
             self._history.close()
 
-    async def _work(self, consumer: Consumer, polled: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
+    async def _work(self, consumer: RecordConsumer, polled: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
         """Record the polled records, wait for up to `longest_work_s` as if processing them, commit their next offsets,
         and record the outcome.
 
@@ -120,7 +123,7 @@ class MemberClient(ConsumerRebalanceListener):
         if context.rng.random() < 0.1:
             await self._ask(consumer, context.rng.choice(list(offsets)))
 
-    async def _ask(self, consumer: Consumer, tp: TopicPartition) -> None:
+    async def _ask(self, consumer: RecordConsumer, tp: TopicPartition) -> None:
         context, t0 = self._context, self._context.now_ns()
         try:
             with context.noticed(self._history, "request for a committed offset", (tp,)):

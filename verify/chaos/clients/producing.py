@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
-from tidelog.aio import Producer
 from tidelog.client.producer.partitioner import partition_for_key
-from tidelog.client.producer.record_future import RecordFuture
 from tidelog.errors import DuplicateSequenceError, TidelogError
 from tidelog.history.operations import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.model import RecordMetadata, TopicPartition
 from verify.chaos.clients.client_context import AcknowledgedRecord, ClientContext
+from verify.chaos.clients.support.interfaces import RecordProducer, SentRecord
 from verify.chaos.clients.support.pace import Pace
 from verify.chaos.clients.support.repeating import repeating
 from verify.chaos.clients.support.timestamps import timestamp_ms
@@ -48,6 +48,7 @@ class ProducingClient:
     value_bytes  the least and greatest size of most values; one in fifty has 4,000 bytes
     options      options of the producer, in addition to its acks, idempotence and timeouts, or in place of these
     tick_s       the interval in which due records are sent and outcomes written
+    open_producer  opens the producer, with its name and settings; None: our own, over `ClientContext.opener`
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class ProducingClient:
         value_bytes: tuple[int, int] = (12, 300),
         options: dict[str, Any] | None = None,
         tick_s: float = _TICK_S,
+        open_producer: Callable[..., RecordProducer] | None = None,
     ) -> None:
         self.name = name
         self._context = context
@@ -78,7 +80,8 @@ class ProducingClient:
             "request_timeout_ms": max(1_000, context.timeout_ms // 3),
             **(options or {}),
         }
-        self._opener = repeating(context.opener, context.rng) if idempotent else context.opener
+        opener = repeating(context.opener, context.rng) if idempotent else context.opener
+        self._open_producer = open_producer or partial(context.producer, opener=opener)
         self._value_bytes = value_bytes
         self._sequence = 0
         self._shares = [topic.share for topic in context.topics]
@@ -93,7 +96,7 @@ class ProducingClient:
         the producer and the history.
         """
         context = self._context
-        producer = context.producer(self.name, opener=self._opener, **self._options)
+        producer = self._open_producer(self.name, **self._options)
         try:
             await self._find_topics(producer)
             self.pace = Pace(self._rate, context.now_ns())
@@ -109,7 +112,7 @@ class ProducingClient:
             self._write_outcomes()
             self._history.close()
 
-    async def _find_topics(self, producer: Producer) -> None:
+    async def _find_topics(self, producer: RecordProducer) -> None:
         for topic in self._context.topics:
             while not self._context.stopping.is_set():
                 try:
@@ -118,7 +121,7 @@ class ProducingClient:
                 except TidelogError:
                     await self._context.pause(0.1)
 
-    async def _flush(self, producer: Producer) -> None:
+    async def _flush(self, producer: RecordProducer) -> None:
         flushing = asyncio.ensure_future(producer.flush(self._context.timeout_ms / 1000 + _GRACE_S))
         while not flushing.done():
             await asyncio.wait({flushing}, timeout=self._tick_s)
@@ -143,7 +146,7 @@ class ProducingClient:
             self._sequence += 1
         return drafts
 
-    async def _send(self, producer: Producer, drafts: Sequence[_Draft]) -> None:
+    async def _send(self, producer: RecordProducer, drafts: Sequence[_Draft]) -> None:
         context, rng = self._context, self._context.rng
         by_partition: defaultdict[TopicPartition, list[_Draft]] = defaultdict(list)
         for draft in drafts:
@@ -172,7 +175,7 @@ class ProducingClient:
 
     # --- outcomes ---------------------------------------------------------------------------------------
 
-    def _follow(self, draft: _Draft, future: RecordFuture) -> None:
+    def _follow(self, draft: _Draft, future: SentRecord) -> None:
         def failed(error: TidelogError) -> None:
             known = produce_outcome([error_name(error)])
             self._settled(draft, Outcome.UNKNOWN if future.may_be_stored() else known, error)

@@ -8,7 +8,9 @@ ResetReader       begins where `auto_offset_reset` leads, also from offsets that
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import ClassVar
 
 from tidelog.aio import Consumer
@@ -17,6 +19,7 @@ from tidelog.history.operations import EarliestOk, LatestOk
 from tidelog.model import TopicPartition
 from verify.chaos.clients.client_context import ClientContext
 from verify.chaos.clients.observing import Sessions
+from verify.chaos.clients.support.interfaces import RecordConsumer
 
 #: The pause between two polls, so that one line of a history has many records.
 _PAUSE_S = 0.05
@@ -68,37 +71,55 @@ class TailReader(Reader):
 
     After an offset out of range the reader seeks to the first offset, and after a log truncation to the divergent
     offset if known. Each error of a partition is recorded, and each such seek begins a new session.
+
+    open_consumer   opens the consumer of a reader without `batches`, with its name and settings; None: our own
     """
 
-    def __init__(self, context: ClientContext, name: str, *, batches: bool) -> None:
+    def __init__(
+        self,
+        context: ClientContext,
+        name: str,
+        *,
+        batches: bool,
+        open_consumer: Callable[..., RecordConsumer] | None = None,
+    ) -> None:
         super().__init__(context, name)
         self._batches = batches
+        self._open_consumer = open_consumer or context.consumer
 
     async def _read(self) -> None:
+        if self._batches:
+            async with self._context.consumer(self.name, auto_offset_reset="none") as own:
+                await self._read_all(own, partial(self._take_batches, own))
+        else:
+            async with self._open_consumer(self.name, auto_offset_reset="none") as consumer:
+                await self._read_all(consumer, partial(self._take_records, consumer))
+
+    async def _read_all(self, consumer: RecordConsumer, take: Callable[[], Awaitable[None]]) -> None:
         context = self._context
-        async with context.consumer(self.name, auto_offset_reset="none") as consumer:
-            consumer.assign(context.tps)
-            for tp in context.tps:
-                self._sessions.begin(tp)
-            consumer.seek_to_beginning()
-            while not context.stopping.is_set():
-                await self._poll(consumer)
-                await context.pause(_PAUSE_S)
+        consumer.assign(context.tps)
+        for tp in context.tps:
+            self._sessions.begin(tp)
+        consumer.seek_to_beginning()
+        while not context.stopping.is_set():
+            try:
+                await take()
+            except TidelogError as error:
+                self._recover(consumer, error)
+                await context.pause(0.1)
+            await context.pause(_PAUSE_S)
 
-    async def _poll(self, consumer: Consumer) -> None:
-        sessions, poll_ms = self._sessions, self._context.poll_ms
-        try:
-            if self._batches:
-                for tp, fetched in (await sessions.polled(consumer.poll_batches(poll_ms))).items():
-                    sessions.read_batches(tp, fetched)
-            else:
-                for tp, records in (await sessions.polled(consumer.poll(poll_ms, _MOST_AT_ONCE))).items():
-                    sessions.read(tp, records)
-        except TidelogError as error:
-            self._recover(consumer, error)
-            await self._context.pause(0.1)
+    async def _take_batches(self, consumer: Consumer) -> None:
+        polled = await self._sessions.polled(consumer.poll_batches(self._context.poll_ms))
+        for tp, fetched in polled.items():
+            self._sessions.read_batches(tp, fetched)
 
-    def _recover(self, consumer: Consumer, error: TidelogError) -> None:
+    async def _take_records(self, consumer: RecordConsumer) -> None:
+        polled = await self._sessions.polled(consumer.poll(self._context.poll_ms, _MOST_AT_ONCE))
+        for tp, records in polled.items():
+            self._sessions.read(tp, records)
+
+    def _recover(self, consumer: RecordConsumer, error: TidelogError) -> None:
         tp = partition_of(error, self._context.tps)
         if tp is None:
             return

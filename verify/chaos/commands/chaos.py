@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import signal
 import time
@@ -30,7 +31,7 @@ _LONGEST_S = 7 * 86_400.0
 #: The least load under which each fault meets requests in flight. Part of the records uses acks=0, so not every record
 #: is acknowledged.
 _LEAST_RATE = 250
-_MOST_RATE, _MOST_BROKERS = 100_000, 9
+_MOST_RATE, _MOST_BROKERS, _MOST_KAFKA_CLIENTS = 100_000, 9, 16
 #: The interval of the operations that --meanwhile requests.
 _ADMINISTRATOR_MS = 5_000
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -93,6 +94,15 @@ _SCENARIO_HELP = "; ".join(f"{scenario.name}: {scenario.about}" for scenario in 
     "or reassign the replicas of one partition (a new order, and other brokers if there are more than three). "
     "May be given twice.",
 )
+@click.option(
+    "--kafka-clients",
+    type=click.IntRange(0, _MOST_KAFKA_CLIENTS),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Processes of Kafka clients (confluent-kafka) that work beside the two processes of our own clients: a "
+    "producer, a reader, a client that looks up offsets, and a member of each group.",
+)
 @click.option("--keep", is_flag=True, help="Keep the run's directory: histories, logs and data of the brokers.")
 @click.option(
     "--bootstrap-servers",
@@ -112,6 +122,7 @@ def chaos(
     rate: int,
     brokers: int | None,
     meanwhile: tuple[str, ...],
+    kafka_clients: int,
     keep: bool,
     bootstrap_servers: str | None,
     yes: bool,
@@ -147,6 +158,10 @@ def chaos(
         rows = rows_of(chosen, catalogue(), [row.strip() for row in only.split(",")] if only is not None else ())
     except ValueError as error:
         raise click.UsageError(f"--only: {error}") from None
+    if kafka_clients and importlib.util.find_spec("confluent_kafka") is None:
+        raise click.UsageError(
+            "--kafka-clients needs confluent-kafka, which is not installed: pip install confluent-kafka"
+        )
     data_dir = servers = None
     if bootstrap_servers is not None:
         if brokers is not None:
@@ -172,6 +187,7 @@ def chaos(
             rate=rate,
             election_interval_ms=_ADMINISTRATOR_MS if ELECTIONS in meanwhile else 0,
             reassignment_interval_ms=_ADMINISTRATOR_MS if REASSIGNMENTS in meanwhile else 0,
+            kafka_processes=kafka_clients,
         ),
         brokers or DEFAULT_BROKERS,
         data_dir,

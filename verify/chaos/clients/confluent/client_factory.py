@@ -1,0 +1,59 @@
+"""Create the clients of one process that uses confluent-kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from verify.chaos.clients.client_context import ClientContext
+from verify.chaos.clients.client_factory import RunningClient, first_producer
+from verify.chaos.clients.confluent.consumer import ConfluentConsumer
+from verify.chaos.clients.confluent.producer import ConfluentProducer
+from verify.chaos.clients.lookup_client import LookupClient
+from verify.chaos.clients.members import MemberClient
+from verify.chaos.clients.producing import ProducingClient
+from verify.chaos.clients.reading import TailReader
+from verify.chaos.load import Load
+
+
+class ConfluentLibrary:
+    """Opens producers and consumers of confluent-kafka for the clients of a context, whose servers are the addresses of
+    Kafka listeners.
+    """
+
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
+
+    def producer(self, name: str, **options: Any) -> ConfluentProducer:
+        """Return a producer with these settings of ours. Settings that librdkafka does not have are left out."""
+        known = {each: options[each] for each in ("delivery_timeout_ms", "request_timeout_ms")}
+        return ConfluentProducer(self._context.servers, name, **known)
+
+    def consumer(self, name: str, **options: Any) -> ConfluentConsumer:
+        context = self._context
+        options = {
+            "default_api_timeout_ms": context.timeout_ms,
+            "fetch_max_wait_ms": context.fetch_wait_ms,
+            **options,
+        }
+        return ConfluentConsumer(context.servers, name, **options)
+
+
+def confluent_clients_of(context: ClientContext, load: Load, process: int, life: int = 0) -> Iterator[RunningClient]:
+    """Yield an idempotent producer, a reader of everything, a client that looks up offsets, and a member of each group.
+
+    `process` and `life` are as in `clients_of`. Processes of our own clients have the lower numbers.
+    """
+    library, prefix = ConfluentLibrary(context), f"confluent-{process}"
+    yield ProducingClient(
+        context,
+        f"{prefix}-producer",
+        first_producer(load, process, life),
+        load.rate / load.all_processes,
+        value_bytes=load.value_bytes,
+        open_producer=library.producer,
+    )
+    yield TailReader(context, f"{prefix}-tail", batches=False, open_consumer=library.consumer)
+    yield LookupClient(context, f"{prefix}-asker", open_consumer=library.consumer)
+    for strategy, group in load.member_groups.items():
+        yield MemberClient(context, f"{prefix}-member-{strategy}", group, strategy, open_consumer=library.consumer)
