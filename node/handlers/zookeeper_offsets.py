@@ -54,7 +54,7 @@ _TIMEOUT_MS, _ANSWER_MS = 10_000, 100
 class ZooKeeperOffsetHandlers:
     """Commits and fetches offsets in ZooKeeper.
 
-    `max_metadata_bytes` is Kafka's `offset.metadata.max.bytes`, here a number of characters.
+    `max_metadata_bytes` is Kafka's `offset.metadata.max.bytes`.
     """
 
     def __init__(
@@ -113,9 +113,10 @@ class ZooKeeperOffsetHandlers:
     async def _commit(self, group_id: str, tp: TopicPartition, part: OffsetCommitPartition) -> None:
         group_in_path_or_raise(group_id)
         self._raise_if_unknown(tp)
-        if len(part.committed_metadata) > self._max_metadata_bytes:
+        size_bytes = len(part.committed_metadata.encode())
+        if size_bytes > self._max_metadata_bytes:
             raise OffsetMetadataTooLargeError(
-                f"{tp}: metadata of {len(part.committed_metadata)} characters; "
+                f"{tp}: metadata of {size_bytes} bytes; "
                 f"must be at most {self._max_metadata_bytes} (offset.metadata.max.bytes)"
             )
         if part.committed_offset < 0:

@@ -117,10 +117,9 @@ async def test_fetch_of_all_returns_deleted_topics_with_offset_and_error() -> No
 @on_virtual_time
 async def test_invalid_commit_is_refused_for_its_partition_only() -> None:
     stage = await staged()
-    assert await stage.commit(at(1, metadata="x" * 10), at(1, 1, metadata="x" * 11)) == [
-        0,
-        OffsetMetadataTooLargeError.code,
-    ]
+    too_large = OffsetMetadataTooLargeError.code
+    assert await stage.commit(at(1, metadata="x" * 10), at(1, 1, metadata="x" * 11)) == [0, too_large]
+    assert await stage.commit(at(1, metadata="ü" * 5), at(1, 1, metadata="ü" * 6)) == [0, too_large], "bytes count"
     assert await stage.commit(at(-1)) == [InvalidRequestError.code]
     assert await stage.fetch() == [("t", 0, 0, 1)]
 
