@@ -219,7 +219,7 @@ class Server:
                     self._clients.introduced(peer, host_of_sender(frames[0]), request)
                 self._clients.received(peer, header, request, frames)
             if isinstance(request, ApiVersionsRequest):
-                self._reply(peer, header, self._introduction())
+                self._reply(peer, header, self._introduction(), None)
                 return
             # Only a group stores the address of its members; looking it up for each request would cost time.
             host = host_of_sender(frames[0]) if isinstance(request, JoinGroupRequest) else ""
@@ -241,8 +241,7 @@ class Server:
             self.times.answered(header.api_key, begun_ns)
             return
         if isinstance(outcome, Response):
-            self._reply(peer, header, outcome)
-            self.times.answered(header.api_key, begun_ns)
+            self._reply(peer, header, outcome, begun_ns)
             return
         self._unanswered[peer] = self._unanswered.get(peer, 0) + 1
         if isinstance(outcome, DeferredResponse):
@@ -254,8 +253,7 @@ class Server:
 
     def _reply_later(self, peer: bytes, header: RequestHeader, begun_ns: int, response: Response) -> None:
         self._count_answered(peer)
-        self._reply(peer, header, response)
-        self.times.answered(header.api_key, begun_ns)
+        self._reply(peer, header, response, begun_ns)
 
     def _on_outcome(self, peer: bytes, header: RequestHeader, begun_ns: int, done: asyncio.Future[Response]) -> None:
         self._waiting.pop(done, None)
@@ -264,8 +262,7 @@ class Server:
             return
         error = done.exception()
         if error is None:
-            self._reply(peer, header, done.result())
-            self.times.answered(header.api_key, begun_ns)
+            self._reply(peer, header, done.result(), begun_ns)
         elif isinstance(error, BrokerError):
             self._refuse(peer, header, error)
         elif isinstance(error, MemoryError):
@@ -337,14 +334,20 @@ class Server:
             0, identity.cluster_id, identity.broker_id, identity.broker_epoch, self._clock.monotonic_ms(), apis
         )
 
-    def _reply(self, peer: bytes, header: RequestHeader, response: Response) -> None:
+    def _reply(self, peer: bytes, header: RequestHeader, response: Response, begun_ns: int | None) -> None:
+        """Send a response, and note how long its request took unless `begun_ns` is None.
+
+        A request whose response cannot be encoded counts as refused only.
+        """
         try:
             frames = encode(ResponseHeader(header.correlation_id, 0, None), response, header.api_version)
         except ProtocolError:
             log.exception("request %s of %s: the response cannot be encoded", header.api_key, header.client_id)
             self._refuse(peer, header, UnknownServerError("the broker failed; see its log for the reason"))
-        else:
-            self._send(peer, frames)
+            return
+        self._send(peer, frames)
+        if begun_ns is not None:
+            self.times.answered(header.api_key, begun_ns)
 
     def _refuse(self, peer: bytes, header: RequestHeader, error: BrokerError) -> None:
         self.times.refused_with(error.code)

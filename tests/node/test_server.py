@@ -131,16 +131,22 @@ async def test_request_with_an_oversized_envelope_is_not_sent() -> None:
 
 
 async def test_oversized_response_becomes_an_unknown_server_error() -> None:
-    def handle(request: Request, context: RequestContext) -> Response:
-        if request == MetadataRequest(None):
-            raise UnknownServerError("x" * 40_000)
+    async def later() -> Response:
         return MetadataResponse("c" * 40_000, 1, (), ())
 
+    def handle(request: Request, context: RequestContext) -> Response | Awaitable[Response]:
+        if request == MetadataRequest(None):
+            raise UnknownServerError("x" * 40_000)
+        return later() if request == MetadataRequest(("later",)) else MetadataResponse("c" * 40_000, 1, (), ())
+
     async with serving(handle) as server, connected(server) as connection:
-        with pytest.raises(UnknownServerError, match="see its log for the reason"):
-            await connection.call(MetadataRequest(("t",)), timeout_ms=5000)
+        for topic in ("t", "later"):
+            with pytest.raises(UnknownServerError, match="see its log for the reason"):
+                await connection.call(MetadataRequest((topic,)), timeout_ms=5000)
         with pytest.raises(UnknownServerError, match=r"x{1000}"):
             await connection.call(MetadataRequest(None), timeout_ms=5000)
+        assert server.times.refused == {UnknownServerError.code: 3}
+        assert ApiKey.METADATA not in server.times.by_api, "a refused request has no duration"
 
 
 async def test_deadline_is_sent_on_the_clock_of_the_receiver() -> None:
