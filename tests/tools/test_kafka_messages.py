@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -108,6 +110,31 @@ def test_ranges_of_versions_are_parsed() -> None:
         False,
         False,
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["--help"], 0, "the directory of Kafka's message definitions"),
+        ([], 2, "the following arguments are required: directory"),
+        (["no-such"], 2, "no-such is no directory"),
+        (["."], 1, "Request.json does not exist"),
+    ],
+)
+def test_command_line_explains_itself_and_its_errors(
+    tmp_path: Path, arguments: list[str], status: int, says: str
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "tools.kafka_messages", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, "Traceback" in ended.stderr) == (status, False)
+    assert says in ended.stdout + ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -37,9 +38,18 @@ def _format(paths: Iterable[Path]) -> None:
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m tools.kafka_messages DIRECTORY")
-    files = generate(Path(sys.argv[1]))
+    """Write the files. Exit with status 2 if DIRECTORY is no directory, and with 1 if it lacks a definition."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.kafka_messages", description="Writes the classes of Kafka's messages."
+    )
+    parser.add_argument("directory", type=Path, help="the directory of Kafka's message definitions (*.json)")
+    directory: Path = parser.parse_args().directory
+    if not directory.is_dir():
+        parser.error(f"{directory} is no directory")
+    try:
+        files = generate(directory)
+    except FileNotFoundError as error:
+        sys.exit(f"{error.filename} does not exist")
     for path, text in files.items():
         path.write_text(text)
     _format(files)
