@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from tidelog import TopicPartition
+from tidelog.model import Endpoint
+from tools.compose_check.engine import NotRun
 from tools.compose_check.load import Load, Promise
 from tools.compose_check.reading import tools
+from tools.compose_check.scenario import require_free_ports
 
 PROJECT = Path(__file__).parents[2]
 ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -52,6 +56,18 @@ def test_command_reports_missing_podman_and_exits_with_3(tmp_path: Path) -> None
         check=False,
     )
     assert (done.returncode, done.stderr) == (3, "compose-check: not run: podman is not installed\n")
+
+
+def test_taken_port_is_named_with_the_files_to_change() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as other:
+        free = Endpoint("127.0.0.1", other.getsockname()[1])
+        other.close()
+        require_free_ports({1: [free]})
+        port = taken.getsockname()[1]
+        with pytest.raises(NotRun) as raised:
+            require_free_ports({1: [free], 2: [free, Endpoint("127.0.0.1", port)]})
+    assert str(raised.value).startswith(f"port {port} of broker-2 is taken: stop the process")
+    assert "compose/broker-2.toml" in str(raised.value)
 
 
 def test_only_tools_that_can_print_the_config_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,9 @@ def main() -> int:
         return NOT_RUN
     try:
         Scenario(containers, report).run()
+    except NotRun as reason:
+        print(f"compose-check: not run: {reason}", file=sys.stderr)
+        return NOT_RUN
     except (Failed, TidelogError) as error:
         print(f"compose-check: {error}", file=sys.stderr)
         return FAILED

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tidelog import Admin, TopicPartition
 from tidelog.client.admin.admin_results import PartitionDescription
+from tidelog.local.processes.ports import port_is_free
 from tidelog.model import Endpoint
 from tidelog.protocol.messages import NewTopic
 from tools.compose_check import kafka_clients
-from tools.compose_check.engine import SERVICES, Containers, Failed, wait_for
+from tools.compose_check.engine import SERVICES, Containers, Failed, NotRun, wait_for
 from tools.compose_check.load import Load, Promise, read_back
 from tools.compose_check.reading import read, tools
 
@@ -21,6 +22,8 @@ HOST = {1: Endpoint("127.0.0.1", 9611), 2: Endpoint("127.0.0.1", 9612), 3: Endpo
 NETWORK = {1: Endpoint("broker-1", 9600), 2: Endpoint("broker-2", 9600), 3: Endpoint("broker-3", 9600)}
 KAFKA_HOST = {1: Endpoint("127.0.0.1", 9092), 2: Endpoint("127.0.0.1", 9093), 3: Endpoint("127.0.0.1", 9094)}
 KAFKA_NETWORK = {1: Endpoint("broker-1", 9092), 2: Endpoint("broker-2", 9092), 3: Endpoint("broker-3", 9092)}
+#: The published ports by the broker to which they belong.
+PUBLISHED = {broker_id: (HOST[broker_id], KAFKA_HOST[broker_id]) for broker_id in HOST}
 
 _TOPIC = "checked"
 _KAFKA_TOPIC = "kafka"
@@ -38,6 +41,18 @@ _AFTERWARDS_S = 2.0
 Report = Callable[[str], None]
 
 
+def require_free_ports(published: Mapping[int, Iterable[Endpoint]]) -> None:
+    """Raise NotRun, which names the port and the next step, if a process on this host listens at one of these ports."""
+    for broker_id, endpoints in published.items():
+        for endpoint in endpoints:
+            if not port_is_free(endpoint.port):
+                raise NotRun(
+                    f"port {endpoint.port} of broker-{broker_id} is taken: stop the process that listens there"
+                    f" (ss -ltnp 'sport = :{endpoint.port}' shows it), or change the port in docker-compose.yml,"
+                    f" compose/broker-{broker_id}.toml and tools/compose_check/scenario.py"
+                )
+
+
 class Scenario:
     """All checks. `report` is called with a line for each promise that held."""
 
@@ -51,11 +66,12 @@ class Scenario:
     def run(self) -> None:
         """Check the configuration, start the cluster, inject faults, start the cluster again, and check the records.
 
-        Raises Failed at the first promise that does not hold. The cluster runs afterwards. Volumes of an earlier check
-        are removed first.
+        Raises Failed at the first promise that does not hold, and NotRun if a port is taken. The cluster runs
+        afterwards. Volumes of an earlier check are removed first.
         """
         self._configs()
         self._containers.down("--volumes")
+        require_free_ports(PUBLISHED)
         self._containers.build()
         self._report("build: the image is built")
         with self._containers.health_checks():
