@@ -306,13 +306,12 @@ class LogManager:
         """Close these logs, remove their checkpoints and rename their directories; `remove_deleted_log` removes the
         files.
 
-        Partitions without a log here are ignored, except that their log no longer counts as lying in an offline
-        directory: `get_or_create` may create another. StorageError. OutOfDescriptorsError if the call must be repeated
-        for some of the logs, which are still in use.
+        Partitions without a log here are ignored. A log in an offline directory stays there, so that `get_or_create`
+        still refuses to create another one of the same topic id: the next start would find both. StorageError.
+        OutOfDescriptorsError if the call must be repeated for some of the logs, which are still in use.
         """
         for tp in tps:
             log_name(tp)
-            self._offline.pop(tp, None)
         errors = []
         for directory in self.directories:
             if mine := [tp for tp in tps if tp in directory.logs]:

@@ -261,6 +261,18 @@ def test_later_topic_gets_a_log_while_the_earlier_log_is_offline(machine: Machin
     assert len(list(machine.paths[0].glob("*-stray"))) == 2
 
 
+def test_deletion_does_not_forget_a_log_in_an_offline_directory(machine: Machine) -> None:
+    manager = machine.start_with_records()
+    manager.take_offline(machine.paths[0], StorageError("gone"))
+    manager.delete(ORDERS[0], ORDERS[1])
+    with pytest.raises(StorageError, match=r"orders-0 may be in a directory that is offline"):
+        manager.get_or_create(ORDERS[0], "id", LogConfig())
+    append(manager.get_or_create(ORDERS[1], "id", LogConfig()))  # its directory works, so that it was deleted
+    manager.close()
+    manager = machine.start(HOSTED)
+    assert 0 in places(manager)["a"] and read_all(manager.logs()[ORDERS[0]])
+
+
 def test_new_log_uses_the_next_directory_if_the_first_choice_fails(machine: Machine) -> None:
     manager = machine.start()
     machine.files.fail(Fault.FULL, machine.paths[0])
