@@ -172,6 +172,28 @@ async def test_reader_leaves_a_hung_leader_when_another_is_elected() -> None:
 
 
 @on_virtual_time
+async def test_reset_to_an_offset_that_the_leader_refuses_has_pauses() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, b"0")
+    partition.high_watermark = 99  # the leader returns this end, and refuses to read there
+    async with a_consumer(cluster, auto_offset_reset="latest") as consumer:
+        consumer.assign([P0])
+        assert not await consumer.poll(20_000)
+        assert 10 < len(cluster.sent(ListOffsetsRequest)) < 60
+        partition.high_watermark = None
+        await asyncio.sleep(2)
+        put(partition, b"1")
+        assert await read(consumer, 1) == [(0, 1, b"1")]
+        sent = len(cluster.sent(ListOffsetsRequest))
+        consumer.seek(P0, 50)
+        started = seconds()
+        await consumer.poll(100)
+        assert len(cluster.sent(ListOffsetsRequest)) == sent + 1, "the first reset after an answer has no pause"
+        assert seconds() - started < 0.2
+
+
+@on_virtual_time
 async def test_an_offset_out_of_range_follows_the_policy() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")

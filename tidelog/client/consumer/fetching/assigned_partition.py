@@ -18,7 +18,7 @@ from tidelog.client.consumer.fetching.position_state import (
     Validating,
     next_state,
 )
-from tidelog.client.consumer.fetching.retry import NO_RETRY
+from tidelog.client.consumer.fetching.retry import NO_RETRY, Retry
 from tidelog.client.consumer.fetching.standing_error import StandingError
 from tidelog.model import TopicPartition
 from tidelog.records.compression import MAX_DECOMPRESSED_BYTES
@@ -40,6 +40,8 @@ class AssignedPartition:
     withheld         the group is about to revoke the partition, so its records are held back
     standing_error   the error that keeps records from the reader, until data arrives or the position moves
     retry            the failures since the last fetch answer
+    resets           how often auto_offset_reset was applied to an offset out of range since the last fetch answer or
+                     the last seek
     is_alone         requests name no other partition, because a request for several partitions failed as a whole
     work             the task of the request that is in flight; the partition is busy until the task is done
     generation       counts position changes; an answer to a request of an earlier generation is ignored
@@ -56,6 +58,7 @@ class AssignedPartition:
         "is_alone",
         "moves",
         "paused",
+        "resets",
         "retry",
         "standing_error",
         "state",
@@ -88,7 +91,7 @@ class AssignedPartition:
         self.standing_error = StandingError()
         self.retry = NO_RETRY
         self.work: asyncio.Task[Any] | None = None
-        self.generation = self.moves = 0
+        self.generation = self.moves = self.resets = 0
 
     @property
     def position(self) -> int | None:
@@ -135,6 +138,7 @@ class AssignedPartition:
         self._on(Event.SEEK)
         self._move(offset, epoch)
         self.topic_id = ""
+        self.resets = 0
 
     def set_back(self, offset: int) -> None:
         """Read again from `offset`, where the last poll began, because the user did not receive its records.
@@ -153,6 +157,13 @@ class AssignedPartition:
         self._restart(None)
         self.moves += 1
         self.topic_id = ""
+
+    def reset_from_out_of_range(self, to: int) -> None:
+        """Call `reset`, and count it. From the second time on, `retry` has the failures for the length of a pause."""
+        self.reset(to)
+        if self.resets:
+            self.retry = Retry(attempts=self.resets - 1)
+        self.resets += 1
 
     def on_commit_found(self, offset: int, epoch: int) -> None:
         """Start at the group's committed offset; the record before it has this leader epoch (−1: not known)."""
@@ -253,7 +264,7 @@ class AssignedPartition:
             records, high_watermark=high_watermark, log_start_offset=log_start_offset, check_crcs=check_crcs
         )
         self.validated_epoch, self.high_watermark = leader_epoch, high_watermark
-        self.retry, self.is_alone = NO_RETRY, False
+        self.retry, self.is_alone, self.resets = NO_RETRY, False, 0
         if self.buffer.unreadable is None:
             self.standing_error.clear()
         return has_data

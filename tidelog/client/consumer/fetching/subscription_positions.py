@@ -134,7 +134,11 @@ class SubscriptionPositions:
             committed = self._settings.isolation_level == READ_COMMITTED
             end = answer.last_stable_offset if committed else answer.high_watermark
         valid = f"{first} to {end}" if first >= 0 else "unknown"
-        if self.reset(partition, f"the offset is out of range, valid is {valid}"):
+        if self._reset(partition, f"the offset is out of range, valid is {valid}", partition.reset_from_out_of_range):
+            if partition.resets > 1:
+                # The leader has returned the offset itself, and refuses to read there. Without a pause, the requests
+                # would follow each other as fast as the leader answers.
+                self._failures.back_off(partition, may_last=True)
             return
         if partition.has_data:
             return  # the records fetched before are read first; the next fetch reports it again
@@ -150,12 +154,15 @@ class SubscriptionPositions:
 
     def reset(self, partition: AssignedPartition, why: str) -> bool:
         """Move the partition to where auto_offset_reset says, and return True; with "none" only return False."""
+        return self._reset(partition, why, partition.reset)
+
+    def _reset(self, partition: AssignedPartition, why: str, reset_to: Callable[[int], None]) -> bool:
         policy, tp = self.policy, partition.topic_partition
         if policy is None:
             return False
         name = self._settings.reset_strategy.name
         _log.warning("%s: going from offset %d to the %s: %s", tp, partition.fetch_offset, name, why)
-        partition.reset(policy)
+        reset_to(policy)
         return True
 
     async def ask(
