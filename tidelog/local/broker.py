@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -62,6 +64,26 @@ def launch_broker(
         directory=config.parent,
         environment={**broker_environment(), **place.environment},
     )
+
+
+def check_settings(shared: Path) -> None:
+    """Raise LocalError if a broker could not read its settings from this file beside its own.
+
+    Brokers check their settings too, but only after ZooKeeper has started.
+    """
+    layout: dict[str, str | int | list[str]] = {"broker_id": 1, "log_dirs": ["/"], "zookeeper": "localhost:1"}
+    with tempfile.TemporaryDirectory() as directory:
+        own = Path(directory) / "broker.toml"
+        own.write_text(_toml(layout), encoding="utf-8")
+        checked = subprocess.run(
+            [sys.executable, "-P", "-m", "node.settings", str(shared), str(own)],
+            env=broker_environment(),
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    if checked.returncode:
+        raise LocalError(checked.stderr.strip().rpartition("\n")[2])
 
 
 def broker_command(*configs: Path) -> list[str]:

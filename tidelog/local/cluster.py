@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import LocalError
-from tidelog.local.broker import launch_broker
+from tidelog.local.broker import check_settings, launch_broker
 from tidelog.local.home import data_home, down_command, forget_last_up, prepare_directory, remember_last_up
 from tidelog.local.processes.log_tail import last_error_line
 from tidelog.local.processes.ports import choose_port
@@ -160,7 +160,8 @@ class LocalCluster:
             planned = self._plan(brokers, zookeeper, settings, kafka_port, held)
             if config is not None:
                 planned = replace(planned, config=str(config.absolute()))
-            setting_names(planned.config)
+            if setting_names(planned.config):
+                check_settings(Path(planned.config))
             planned = replace(planned, histories=str(self.histories or ""))
             started: list[Process] = []
             try:
