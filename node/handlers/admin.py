@@ -16,6 +16,7 @@ def admin_handlers(replicas: ReplicaManager, settings: BrokerSettings, topics: T
     configs, log_dirs = Configs(settings, topics, replicas.metadata, replicas.clock), LogDirs(replicas)
     return {
         ApiKey.DESCRIBE_CONFIGS: lambda request, context: configs.describe(request, context.deadline_ms),
+        ApiKey.ALTER_CONFIGS: lambda request, context: configs.replace(request, context.deadline_ms),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda request, context: configs.alter(request, context.deadline_ms),
         ApiKey.DESCRIBE_LOG_DIRS: lambda request, _: log_dirs.describe(request),
         ApiKey.DELETE_RECORDS: lambda request, context: delete_records(replicas, request, context),

@@ -1,4 +1,4 @@
-"""DescribeConfigs and IncrementalAlterConfigs: describe settings with their sources, and change those of topics.
+"""DescribeConfigs, IncrementalAlterConfigs and AlterConfigs: describe settings, and change those of topics.
 
 A topic's settings are read from and written to ZooKeeper, so that all brokers answer alike. Changes take effect when
 the controller sends them in UpdateMetadata. A broker's settings are those of its start.
@@ -33,8 +33,11 @@ from tidelog.errors import (
 )
 from tidelog.model import validate_topic
 from tidelog.protocol.admin_messages import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
     AlteredConfigs,
     ConfigAlteration,
+    ConfigChange,
     ConfigEntry,
     ConfigQuery,
     ConfigResourceType,
@@ -43,6 +46,7 @@ from tidelog.protocol.admin_messages import (
     DescribedConfigs,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+    ReplacedConfigs,
 )
 
 log = logging.getLogger(__name__)
@@ -95,15 +99,11 @@ class Configs:
         has received the change. Brokers, and a resource that is named twice, are refused. Raise InvalidRequestError if
         there are more than MAX_RESOURCES.
         """
-        _raise_if_too_many(request.resources)
-        named = Counter((each.resource_type, each.resource_name) for each in request.resources)
-        altered = (
-            self._alter_one(
-                each, request.validate_only, deadline_ms, twice=named[each.resource_type, each.resource_name] > 1
-            )
-            for each in request.resources
-        )
-        return IncrementalAlterConfigsResponse(tuple(await asyncio.gather(*altered)))
+        return IncrementalAlterConfigsResponse(await self._alter_each(request, deadline_ms))
+
+    async def replace(self, request: AlterConfigsRequest, deadline_ms: int) -> AlterConfigsResponse:
+        """Replace all settings of each topic, in one write, as `alter` changes them."""
+        return AlterConfigsResponse(await self._alter_each(request, deadline_ms))
 
     # --- describing ------------------------------------------------------------------------------------------
 
@@ -145,8 +145,21 @@ class Configs:
 
     # --- changing --------------------------------------------------------------------------------------------
 
+    async def _alter_each(
+        self, request: IncrementalAlterConfigsRequest | AlterConfigsRequest, deadline_ms: int
+    ) -> tuple[AlteredConfigs, ...]:
+        _raise_if_too_many(request.resources)
+        named = Counter((each.resource_type, each.resource_name) for each in request.resources)
+        altered = (
+            self._alter_one(
+                each, request.validate_only, deadline_ms, twice=named[each.resource_type, each.resource_name] > 1
+            )
+            for each in request.resources
+        )
+        return tuple(await asyncio.gather(*altered))
+
     async def _alter_one(
-        self, alteration: ConfigAlteration, validate_only: bool, deadline_ms: int, *, twice: bool
+        self, alteration: ConfigAlteration | ReplacedConfigs, validate_only: bool, deadline_ms: int, *, twice: bool
     ) -> AlteredConfigs:
         kind, name = alteration.resource_type, alteration.resource_name
         try:
@@ -161,12 +174,14 @@ class Configs:
         return AlteredConfigs(kind, name, 0)
 
     async def _alter_topic(
-        self, topic: str, alteration: ConfigAlteration, validate_only: bool, deadline_ms: int
+        self, topic: str, alteration: ConfigAlteration | ReplacedConfigs, validate_only: bool, deadline_ms: int
     ) -> None:
         defaults = self._settings.topic_defaults
 
         def change(before: Mapping[str, str]) -> Mapping[str, str]:
-            after = changed(before, alteration.changes, defaults)
+            if isinstance(alteration, ReplacedConfigs):
+                before = {}
+            after = changed(before, _changes(alteration), defaults)
             self._internal.check_configs(topic, after, self._metadata.fewest_replicas(topic))
             return after
 
@@ -194,14 +209,15 @@ class Configs:
 
         await self._metadata.progress.until(received, _PROPAGATION_MS)
 
-    def _refuse_for_broker(self, alteration: ConfigAlteration) -> None:
+    def _refuse_for_broker(self, alteration: ConfigAlteration | ReplacedConfigs) -> None:
         if alteration.resource_name:  # an empty name means all brokers
             self._raise_unless_mine(alteration.resource_name)
         known = {entry.name for entry in describe_broker(self._settings)}
-        for change in alteration.changes:
+        changes = _changes(alteration)
+        for change in changes:
             if change.name not in known:
                 raise InvalidConfigError(f"there is no broker setting {change.name[:100]!r}")
-        names = ", ".join(change.name for change in alteration.changes)
+        names = ", ".join(change.name for change in changes)
         raise InvalidConfigError(f"{names}: read-only, a broker takes its settings from its file when it starts")
 
     def _raise_unless_mine(self, name: str) -> None:
@@ -217,7 +233,13 @@ def _raise_if_too_many(resources: Sequence[object]) -> None:
         raise InvalidRequestError(f"the request names {len(resources)} resources; must be at most {MAX_RESOURCES}")
 
 
-def _topic_of(resource: ConfigQuery | ConfigAlteration) -> str:
+def _changes(alteration: ConfigAlteration | ReplacedConfigs) -> tuple[ConfigChange, ...]:
+    if isinstance(alteration, ConfigAlteration):
+        return alteration.changes
+    return tuple(ConfigChange(name, value) for name, value in alteration.configs.items())
+
+
+def _topic_of(resource: ConfigQuery | ConfigAlteration | ReplacedConfigs) -> str:
     if resource.resource_type != ConfigResourceType.TOPIC:
         raise InvalidRequestError(f"resource type {resource.resource_type}: only topics and brokers have settings here")
     return validate_topic(resource.resource_name)

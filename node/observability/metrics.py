@@ -205,7 +205,7 @@ class Metrics:
 
 
 #: APIs of Kafka's protocol that Tidelog's own does not have.
-_KAFKA_APIS = {33: "ALTER_CONFIGS", 60: "DESCRIBE_CLUSTER", 75: "DESCRIBE_TOPIC_PARTITIONS"}
+_KAFKA_APIS = {60: "DESCRIBE_CLUSTER", 75: "DESCRIBE_TOPIC_PARTITIONS"}
 
 
 def _api_name(api_key: int) -> str:

@@ -178,6 +178,40 @@ class IncrementalAlterConfigsRequest(Request):
     response = IncrementalAlterConfigsResponse
 
 
+# --- AlterConfigs ------------------------------------------------------------------------------------
+
+
+@frozen
+class ReplacedConfigs(Message):
+    """All own settings that a resource has afterwards."""
+
+    resource_type: int
+    resource_name: str
+    configs: dict[str, str]
+
+
+@frozen
+class AlterConfigsResponse(Response):
+    """The answer, with one entry for each resource of the request, in order."""
+
+    resources: tuple[AlteredConfigs, ...]
+
+
+@frozen
+class AlterConfigsRequest(Request):
+    """Replaces all own settings of topics at once; any broker may be asked. Otherwise as IncrementalAlterConfigs.
+
+    A setting that another client adds just before is lost. Therefore clients that change single settings send
+    IncrementalAlterConfigs (KIP-339).
+    """
+
+    resources: tuple[ReplacedConfigs, ...]
+    validate_only: bool = False
+
+    api = ApiKey.ALTER_CONFIGS
+    response = AlterConfigsResponse
+
+
 # --- DeleteRecords -----------------------------------------------------------------------------------
 
 
@@ -284,6 +318,7 @@ class DescribeLogDirsRequest(Request):
 ADMIN_REQUESTS: tuple[type[Request], ...] = (
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
+    AlterConfigsRequest,
     DeleteRecordsRequest,
     DescribeLogDirsRequest,
 )

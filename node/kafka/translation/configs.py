@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from node.kafka.calls import Call, NativeHandler, Outcome, answer_to, converted
-from tidelog.errors import BrokerError, InvalidConfigError, UnknownTopicOrPartitionError
+from tidelog.errors import BrokerError, InvalidRequestError
 from tidelog.protocol import admin_messages as admin
 from tidelog.protocol.kafka.messages.configs import (
     AlterConfigsRequest,
@@ -119,33 +121,21 @@ class ConfigTranslation:
     # --- AlterConfigs --------------------------------------------------------------------------------
 
     async def replace(self, request: AlterConfigsRequest, call: Call) -> AlterConfigsResponse:
-        """Replace all own settings of topics: set those of the request, and delete the others that exist now.
-
-        A setting that another client adds between these two steps stays, which is why clients change single settings
-        instead (KIP-339).
-        """
-        topic = admin.ConfigResourceType.TOPIC
-        queries = tuple(
-            admin.ConfigQuery(topic, each.resource_name) for each in request.resources if each.resource_type == topic
+        """Replace all own settings of topics. A resource with a null value, or a setting twice, is refused."""
+        refused = list(map(_unusable, request.resources))
+        replaced = tuple(
+            admin.ReplacedConfigs(
+                each.resource_type, each.resource_name, {config.name: config.value or "" for config in each.configs}
+            )
+            for each, refusal in zip(request.resources, refused, strict=True)
+            if refusal is None
         )
-        response: admin.DescribeConfigsResponse = await answer_to(
-            self._handle, admin.DescribeConfigsRequest(queries), call
+        response: admin.AlterConfigsResponse = await answer_to(
+            self._handle, admin.AlterConfigsRequest(replaced, request.validate_only), call
         )
-        before = {each.resource_name: each for each in response.resources}
-        results: list[AlterConfigsResourceResponse | None] = []
-        alterations: list[admin.ConfigAlteration] = []
-        for resource in request.resources:
-            described = before.get(resource.resource_name) if resource.resource_type == topic else None
-            refused = _unreadable(resource, described)
-            results.append(refused)
-            if refused is None:
-                alterations.append(_replacement(resource, described))
-        altered: admin.IncrementalAlterConfigsResponse = await answer_to(
-            self._handle, admin.IncrementalAlterConfigsRequest(tuple(alterations), request.validate_only), call
-        )
-        outcomes = iter(altered.resources)
+        outcomes = iter(response.resources)
         return AlterConfigsResponse(
-            responses=tuple(_replaced(next(outcomes)) if each is None else each for each in results)
+            responses=tuple(_replaced(next(outcomes)) if each is None else each for each in refused)
         )
 
     @staticmethod
@@ -171,30 +161,14 @@ def _described(entry: admin.ConfigEntry) -> DescribeConfigsResourceResult:
     )
 
 
-def _unreadable(
-    resource: AlterConfigsResource, described: admin.DescribedConfigs | None
-) -> AlterConfigsResourceResponse | None:
-    """Return the refusal of a resource that must not be altered, or None.
-
-    A topic that does not exist is left to the handler, which refuses it too.
-    """
-    for config in resource.configs:
-        if config.value is None:
-            return _not_replaced(resource, InvalidConfigError.code, f"{config.name} has no value")
-    if described is None or described.error_code in (0, UnknownTopicOrPartitionError.code):
-        return None
-    return _not_replaced(resource, described.error_code, described.error_message)
-
-
-def _replacement(resource: AlterConfigsResource, described: admin.DescribedConfigs | None) -> admin.ConfigAlteration:
-    changes = [admin.ConfigChange(each.name, each.value) for each in resource.configs]
-    stay = {each.name for each in resource.configs}
-    changes += [
-        admin.ConfigChange(entry.name, None, admin.ConfigOp.DELETE)
-        for entry in (() if described is None else described.entries)
-        if entry.source == admin.ConfigSource.DYNAMIC_TOPIC_CONFIG and entry.name not in stay
-    ]
-    return admin.ConfigAlteration(resource.resource_type, resource.resource_name, tuple(changes))
+def _unusable(resource: AlterConfigsResource) -> AlterConfigsResourceResponse | None:
+    """Return the refusal of a resource whose settings are malformed, or None."""
+    if without_value := [each.name for each in resource.configs if each.value is None]:
+        return _not_replaced(resource, InvalidRequestError.code, f"{', '.join(without_value)}: the value is null")
+    named = Counter(each.name for each in resource.configs)
+    if twice := [name for name, count in named.items() if count > 1]:
+        return _not_replaced(resource, InvalidRequestError.code, f"{', '.join(twice)}: the resource has it twice")
+    return None
 
 
 def _replaced(outcome: admin.AlteredConfigs) -> AlterConfigsResourceResponse:

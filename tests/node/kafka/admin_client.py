@@ -68,6 +68,7 @@ def client_of(broker: Broker, *, auto_create_at: ControllerElector | None = None
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda request, _: elector.partitions.alter_reassignments(request),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda request, _: elector.partitions.list_reassignments(request),
         ApiKey.DESCRIBE_CONFIGS: lambda request, _: configs.describe(request, -1),
+        ApiKey.ALTER_CONFIGS: lambda request, _: configs.replace(request, -1),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda request, _: configs.alter(request, -1),
     }
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from cluster.zookeeper.topic_configs import Change
 from node.handlers.configs import MAX_RESOURCES, Configs
 from node.metadata.metadata_cache import MetadataCache
 from tests.node.kafka.admin_client import KafkaClient
@@ -32,6 +34,7 @@ def client(topics: TopicSettings) -> KafkaClient:
     configs = Configs(broker_settings(), topics, MetadataCache("c"), SystemClock())
     table: dict[ApiKey, Any] = {
         ApiKey.DESCRIBE_CONFIGS: configs.describe,
+        ApiKey.ALTER_CONFIGS: configs.replace,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.alter,
     }
     return KafkaClient(lambda request, _: table[request.api](request, -1), MetadataCache("c"))
@@ -147,12 +150,39 @@ async def test_refused_replacements_change_nothing() -> None:
         replacing("t", 7, retention_ms="1"),
     )
     assert [each.error_code for each in results] == [
-        InvalidConfigError.code,
+        InvalidRequestError.code,
         InvalidConfigError.code,
         InvalidRequestError.code,
     ]
     assert all(each.error_message for each in results)
     assert topics.topics == {"t": {"retention.ms": "9"}, "u": {"retention.ms": "9"}}
+
+
+async def test_replacement_deletes_what_another_client_has_just_added() -> None:
+    class Busy(TopicSettings):
+        async def change(self, topic: str, change: Change) -> Mapping[str, str] | None:
+            self.topics[topic] = {**self.topics[topic], "retention.ms": "1"}
+            return await super().change(topic, change)
+
+    topics = Busy({"t": {"segment.bytes": "5000"}})
+    (replaced,) = await replace(topics, 2, replacing("t", max_message_bytes="10000"))
+    assert replaced.error_code == 0
+    assert topics.topics == {"t": {"max.message.bytes": "10000"}}
+
+
+async def test_resource_or_setting_named_twice_is_refused() -> None:
+    topics = TopicSettings({"t": {}, "u": {}, "v": {}})
+    setting = AlterableConfig(name="retention.ms", value="5")
+    twice = AlterConfigsResource(resource_type=TOPIC, resource_name="u", configs=(setting, setting))
+    valid = replacing("v", retention_ms="7")
+    results = await replace(topics, 2, replacing("t", retention_ms="1"), twice, valid, replacing("t"))
+    assert [each.error_code for each in results] == [
+        InvalidRequestError.code,
+        InvalidRequestError.code,
+        0,
+        InvalidRequestError.code,
+    ]
+    assert topics.topics == {"t": {}, "u": {}, "v": {"retention.ms": "7"}}
 
 
 async def test_request_refused_as_a_whole_names_each_resource() -> None:
