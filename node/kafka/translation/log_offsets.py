@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from node.kafka.calls import Call, NativeHandler, Outcome, converted
 from node.kafka.translation.by_topic import by_topic
 from tidelog.errors import BrokerError, UnsupportedVersionError
-from tidelog.model import EARLIEST_TIMESTAMP, MAX_TIMESTAMP
+from tidelog.model import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP, MAX_TIMESTAMP
 from tidelog.protocol import list_offsets_v0_messages as segments
 from tidelog.protocol import messages as native
 from tidelog.protocol.kafka.messages.log_offsets import (
@@ -45,10 +45,12 @@ class LogOffsetTranslation:
         """Look up offsets by time. Version 0 looks them up by the times of segments, as Kafka's first versions did.
 
         A partition with a special timestamp that this version does not have gets UNSUPPORTED_VERSION. The last tiered
-        offset is always −1.
+        offset is always −1. A client that states the id of a replica sees what consumers see: some versions of
+        kafka-python send 0, and brokers replicate over their own protocol.
         """
+        replica_id = min(request.replica_id, CONSUMER_REPLICA_ID)
         if call.version == 0:
-            return self._list_segment_offsets(request, call)
+            return self._list_segment_offsets(request, replica_id, call)
         known: dict[tuple[str, int], ListOffsetsPartitionResponse] = {}
         wanted: list[native.ListOffsetsPartition] = []
         for topic in request.topics:
@@ -66,7 +68,7 @@ class LogOffsetTranslation:
                         )
                     )
         outcome = self._handle(
-            native.ListOffsetsRequest(tuple(wanted), request.replica_id, request.isolation_level), call.context
+            native.ListOffsetsRequest(tuple(wanted), replica_id, request.isolation_level), call.context
         )
 
         def convert(response: native.ListOffsetsResponse) -> Response:
@@ -87,7 +89,7 @@ class LogOffsetTranslation:
 
         return converted(outcome, convert)
 
-    def _list_segment_offsets(self, request: ListOffsetsRequest, call: Call) -> Outcome:
+    def _list_segment_offsets(self, request: ListOffsetsRequest, replica_id: int, call: Call) -> Outcome:
         wanted = tuple(
             segments.SegmentOffsetsPartition(
                 topic.name, each.partition_index, each.timestamp, each.max_num_offsets, each.current_leader_epoch
@@ -107,9 +109,7 @@ class LogOffsetTranslation:
                 for each in response.partitions
             )
 
-        return converted(
-            self._handle(segments.ListSegmentOffsetsRequest(wanted, request.replica_id), call.context), convert
-        )
+        return converted(self._handle(segments.ListSegmentOffsetsRequest(wanted, replica_id), call.context), convert)
 
     @staticmethod
     def list_offsets_refused(request: ListOffsetsRequest, error: BrokerError) -> ListOffsetsResponse:

@@ -40,6 +40,21 @@ _NULL_MEANS_ALL = 1
 _MAX_DESCRIBED_PARTITIONS = 2000
 
 
+def _operations(*numbers: int) -> int:
+    """Return these operations, numbered as Kafka's AclOperation, as one bit each."""
+    return sum(1 << number for number in numbers)
+
+
+#: What a client may do with a topic: READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS.
+#: Without authorization, these are all operations that topics have.
+_TOPIC_OPERATIONS = _operations(3, 4, 5, 6, 7, 8, 10, 11)
+#: What a client may do with the cluster: CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS and
+#: IDEMPOTENT_WRITE.
+_CLUSTER_OPERATIONS = _operations(5, 7, 8, 9, 10, 11, 12)
+#: What a response says of operations if the client did not ask for them.
+_NOT_ASKED = -(2**31)
+
+
 class MetadataTranslation:
     """The translations of this module; `handle` is the broker's own handler."""
 
@@ -66,7 +81,9 @@ class MetadataTranslation:
                 unknown.append(topic.topic_id)
         asked = native.MetadataRequest(None if asks_all else tuple(names), request.allow_auto_topic_creation)
         outcome = self._handle(asked, call.context)
-        return converted(outcome, lambda response: _described(response, unknown))
+        on_topic = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
+        on_cluster = _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
+        return converted(outcome, lambda response: _described(response, unknown, on_topic, on_cluster))
 
     @staticmethod
     def metadata_refused(request: MetadataRequest, error: BrokerError) -> MetadataResponse:
@@ -148,6 +165,7 @@ class MetadataTranslation:
     def describe_cluster(self, request: DescribeClusterRequest, call: Call) -> Outcome:
         """Describe the brokers that have the client's listener."""
         outcome = self._handle(native.MetadataRequest(()), call.context)
+        allowed = _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
 
         def convert(response: native.MetadataResponse) -> DescribeClusterResponse:
             return DescribeClusterResponse(
@@ -159,6 +177,7 @@ class MetadataTranslation:
                     DescribeClusterBroker(broker_id=each.broker_id, host=each.host, port=each.port)
                     for each in response.brokers
                 ),
+                cluster_authorized_operations=allowed,
             )
 
         return converted(outcome, convert)
@@ -171,7 +190,9 @@ class MetadataTranslation:
         )
 
 
-def _described(response: native.MetadataResponse, unknown: list[bytes]) -> MetadataResponse:
+def _described(
+    response: native.MetadataResponse, unknown: list[bytes], topic_operations: int, cluster_operations: int
+) -> MetadataResponse:
     topics = [
         MetadataResponseTopic(
             error_code=topic.error_code,
@@ -190,6 +211,7 @@ def _described(response: native.MetadataResponse, unknown: list[bytes]) -> Metad
                 )
                 for each in topic.partitions
             ),
+            topic_authorized_operations=topic_operations,
         )
         for topic in response.topics
     ]
@@ -201,6 +223,7 @@ def _described(response: native.MetadataResponse, unknown: list[bytes]) -> Metad
         cluster_id=response.cluster_id,
         controller_id=response.controller_id,
         topics=tuple(topics),
+        cluster_authorized_operations=cluster_operations,
     )
 
 
@@ -228,6 +251,7 @@ def _page(
                 topic_id=uuid_from_text(topic.topic_id),
                 is_internal=topic.is_internal,
                 partitions=tuple(map(_described_partition, rest[:limit])),
+                topic_authorized_operations=_TOPIC_OPERATIONS,
             )
         )
         if len(rest) > limit:

@@ -23,7 +23,13 @@ from tidelog.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.protocol.kafka.messages.metadata import MetadataRequest
+from tidelog.protocol.kafka.messages.metadata import (
+    DescribeClusterRequest,
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+    TopicRequest,
+)
 from tidelog.protocol.kafka.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -41,6 +47,12 @@ from tidelog.protocol.kafka.messages.topics import (
 from tidelog.protocol.kafka.primitives import ZERO_UUID, uuid_to_text
 
 SOME_ID = b"0123456789abcdef"
+#: What a response says of authorized operations that were not asked for.
+NOT_ASKED = -(2**31)
+#: READ to DESCRIBE (3 to 8), DESCRIBE_CONFIGS (10) and ALTER_CONFIGS (11).
+ON_TOPICS = 0b110111111000
+#: CREATE (5), ALTER (7), DESCRIBE (8), CLUSTER_ACTION (9), the two of CONFIGS, and IDEMPOTENT_WRITE (12).
+ON_CLUSTER = 0b1111110100000
 
 
 def topic(
@@ -263,3 +275,30 @@ async def test_records_are_deleted_by_their_leader_only() -> None:
         assert await ask(2, 2, 4) == [(NotLeaderOrFollowerError.code, -1)]
         assert await ask(1, 2, 4, partition=7) == [(UnknownTopicOrPartitionError.code, -1)]
         assert await ask(1, 0, -1) == [(0, 5)]
+
+
+def test_client_that_asks_is_told_all_operations_on_topics_and_cluster() -> None:
+    async def story(cluster: Cluster) -> None:
+        client = client_of(cluster.brokers[1])
+        await cluster.create("t")
+        named = tuple(MetadataRequestTopic(name=name, topic_id=ZERO_UUID) for name in ("t", "missing"))
+
+        async def operations(version: int, **asks: bool) -> tuple[list[int], int]:
+            answer = await client.ask(MetadataRequest(topics=named, **asks), version)
+            return [each.topic_authorized_operations for each in answer.topics], answer.cluster_authorized_operations
+
+        for version in range(8, 13):
+            assert await operations(version) == ([NOT_ASKED, NOT_ASKED], NOT_ASKED)
+            asks_topics = await operations(version, include_topic_authorized_operations=True)
+            assert asks_topics == ([ON_TOPICS, ON_TOPICS], NOT_ASKED)
+        for version in range(8, 11):
+            asks_cluster = await operations(version, include_cluster_authorized_operations=True)
+            assert asks_cluster == ([NOT_ASKED, NOT_ASKED], ON_CLUSTER)
+        for version in range(2):
+            for asks, expected in ((False, NOT_ASKED), (True, ON_CLUSTER)):
+                found = await client.ask(DescribeClusterRequest(include_cluster_authorized_operations=asks), version)
+                assert found.cluster_authorized_operations == expected
+        page = await client.ask(DescribeTopicPartitionsRequest(topics=(TopicRequest(name="t"),)), 0)
+        assert [each.topic_authorized_operations for each in page.topics] == [ON_TOPICS]
+
+    run(story)
