@@ -24,6 +24,15 @@ from tidelog.model import Buffer
 
 #: The most parts of one write; the kernel refuses a system call with more.
 _MOST_PARTS = os.sysconf("SC_IOV_MAX")
+#: The errors of `os.sendfile` that are the connection's and not the file's.
+_CONNECTION_LOST = {
+    errno.EPIPE,
+    errno.ECONNRESET,
+    errno.ENOTCONN,
+    errno.ETIMEDOUT,
+    errno.EHOSTUNREACH,
+    errno.ENETUNREACH,
+}
 
 
 class File(Protocol):
@@ -44,6 +53,14 @@ class File(Protocol):
 
     def read(self, position: int, count: int) -> bytes:
         """Return `count` bytes from `position` on; fewer only at the end of the file."""
+        ...
+
+    def send(self, position: int, count: int, socket: int) -> int:
+        """Send up to `count` bytes from `position` on to a socket's descriptor that does not block, uncopied.
+
+        Return how many bytes the socket accepted. Raise StorageError if the file ends before `position`, and OSError if
+        the connection is lost.
+        """
         ...
 
     def write(self, position: int, parts: Sequence[Buffer]) -> None:
@@ -169,6 +186,19 @@ class RealFile:
             return read_at(self._fd if self._fd >= 0 else self._open(), count, position)
         except OSError as error:
             raise _storage_error(self.path, error) from error
+
+    def send(self, position: int, count: int, socket: int) -> int:
+        try:
+            sent = os.sendfile(socket, self._fd if self._fd >= 0 else self._open(), position, count)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            if error.errno in _CONNECTION_LOST:
+                raise
+            raise _storage_error(self.path, error) from error
+        if not sent:
+            raise StorageError(f"{self.path}: the file ends before position {position}")
+        return sent
 
     def write(self, position: int, parts: Sequence[Buffer]) -> None:
         try:

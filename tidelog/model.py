@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from tidelog.errors import InvalidTopicError, TidelogError
 from tidelog.topic_partition import TopicPartition as TopicPartition
@@ -14,6 +14,25 @@ T = TypeVar("T")
 
 #: The types of a records field: the bytes themselves, or a view of a frame or a file.
 Buffer = bytes | bytearray | memoryview
+
+
+class StoredBytes(Protocol):
+    """Bytes that are still in a file. They may change once the event loop goes on, so they are read or sent at once."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, begin: int = 0) -> bytes:
+        """Return the bytes from position `begin` on; StorageError if the file cannot be read."""
+        ...
+
+    def send(self, socket: int, begin: int = 0) -> int:
+        """Send bytes from position `begin` on to a socket's descriptor that does not block, and return their number.
+
+        The number is 0 if the socket accepts no bytes now. Raise StorageError if the file cannot be read, and OSError
+        if the connection is lost.
+        """
+        ...
+
 
 EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1

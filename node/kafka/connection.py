@@ -20,8 +20,10 @@ from typing import Protocol, cast
 from node.kafka.frames import ZEROMQ, FrameError, FrameReader
 from node.kafka.refused_native_client import RefusedNativeClient
 from node.kafka.request_memory import RequestMemory
+from node.kafka.sending import read_stored, send
 from node.net.client_connections import Traffic
-from tidelog.model import Buffer
+from tidelog.errors import StorageError
+from tidelog.protocol.kafka.codec import Part
 
 #: Requests of one connection without a response. Beyond this number the connection reads no further requests.
 MAX_UNANSWERED = 100
@@ -39,7 +41,7 @@ NATIVE_CLIENT_S = 3.0
 #: Memory that a request takes beside its bytes while it waits.
 _FRAME_OBJECT_BYTES = 256
 
-Frames = Sequence[Buffer]
+Frames = Sequence[Part]
 
 
 class LaterFrames:
@@ -341,16 +343,27 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answer(self, slot: _Slot, buffers: Frames) -> None:
         """Fill the slot, and send all responses that have no unanswered request before them."""
-        slot.buffers, slot.is_done, slot.size_bytes = buffers, True, sum(map(len, buffers))
-        self._parked_bytes += slot.size_bytes
-        ready: list[Buffer] = []
+        try:
+            is_next = self._slots[0] is slot
+            slot.buffers = buffers if is_next else read_stored(buffers)
+            slot.is_done, slot.size_bytes = True, sum(map(len, buffers))
+            self._parked_bytes += slot.size_bytes
+            if is_next:
+                self._send_ready()
+        except StorageError as error:
+            self.refuse(FrameError(f"asked for records that cannot be read: {error}"))
+        except OSError:
+            self.close()  # the connection is lost
+
+    def _send_ready(self) -> None:
+        ready: list[Part] = []
         while self._slots and self._slots[0].is_done:
             first = self._slots.popleft()
             ready += first.buffers
             self._parked_bytes -= first.size_bytes
             self.traffic.sent_bytes += first.size_bytes
         if ready and self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(ready)
+            send(self._transport, ready)
 
     def _drop_requests(self) -> None:
         self._waiting.clear()

@@ -104,6 +104,7 @@ class RequestContext:
     deadline_ms      until when the sender waits, by this broker's monotonic clock; −1: no limit
     between_brokers  whether the listener is the one for brokers and the controller
     listener         the name of the listener that received the request
+    sends_files      whether the connection sends records from their file, so that the answer may have `StoredBytes`
     client_host      the sender's address; empty for requests of Tidelog's own protocol other than to join a group
     """
 
@@ -114,6 +115,7 @@ class RequestContext:
     between_brokers: bool
     listener: str = CLIENTS
     client_host: str = ""
+    sends_files: bool = False
 
     def due_ms(self, now_ms: int, wait_ms: int) -> int:
         """Return the deadline of a request that waits `due_in(wait_ms)`, but at most until its sender stops waiting."""

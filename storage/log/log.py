@@ -30,7 +30,7 @@ from storage.segments.segment import Segment
 from storage.segments.timestamp_search import TimestampOffset
 from storage.steps import Steps, run_steps, steps_until_change
 from tidelog.errors import BrokerError, CorruptMessageError, OffsetOutOfRangeError, StorageError
-from tidelog.model import Buffer
+from tidelog.model import Buffer, StoredBytes
 from tidelog.records import read_header
 from tidelog.records.header import check_crc
 
@@ -364,6 +364,19 @@ class Log:
         if offset >= end_offset:
             return b""
         return self._reader.read(offset, max_bytes, end_offset, at_least_one)
+
+    def slice(
+        self, offset: int, max_bytes: int, upper_bound: int, on_failure: Callable[[StorageError], None]
+    ) -> StoredBytes | None:
+        """Return the batches of `read` without reading their records; None if `read` costs less, or is to decide.
+
+        The slice must be used before the log is truncated, cleaned or closed. `on_failure` gets its storage errors.
+        """
+        self._raise_if_failed()
+        end_offset = min(upper_bound, self.log_end_offset)
+        if not self.log_start_offset <= offset < end_offset:
+            return None
+        return self._reader.slice(offset, max_bytes, end_offset, on_failure)
 
     def bytes_between(self, offset: int, end_offset: int) -> int | None:
         """Return the number of bytes from the start of the batch with `offset` to the start of that with `end_offset`.

@@ -71,6 +71,13 @@ def test_record_near_the_size_limit_is_stored(client: Client, topic: str, name: 
 
 
 @pytest.mark.parametrize("name", with_programs())
+def test_large_records_of_many_fetches_arrive_unchanged(client: Client, topic: str, name: str) -> None:
+    large = [Record(Random(number).randbytes(150_000).hex().encode(), b"%d" % number) for number in range(30)]
+    assert client(name).produce(topic, large) == large
+    assert contents(client(name).consume(topic, len(large))) == large
+
+
+@pytest.mark.parametrize("name", with_programs())
 def test_record_above_the_topics_limit_is_refused(cluster: ClusterUnderTest, client: Client, name: str) -> None:
     cluster.create_topic(f"small-{name}", configs={"max.message.bytes": "1000"})
     with pytest.raises(RefusedError, match=r"(?i)MSG_SIZE_TOO_LARGE|(Message|Record).*too.?large|larger"):

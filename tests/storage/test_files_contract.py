@@ -11,6 +11,7 @@ import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from socket import socketpair
 from typing import NamedTuple
 
 import pytest
@@ -53,6 +54,28 @@ def test_file_returns_the_bytes_written_at_each_position(any_disk: Disk) -> None
     assert file.size() == 14
     assert file.read(0, 100) == b"oneTWOthree\0\0x"
     assert (file.read(3, 3), file.read(13, 5), file.read(14, 5), file.read(99, 5)) == (b"TWO", b"x", b"", b"")
+
+
+def test_send_gives_the_bytes_at_a_position_to_a_socket(any_disk: Disk) -> None:
+    file = any_disk.files.open(any_disk.root / "a")
+    file.write(0, (bytes(range(256)) * 16,))
+    ours, theirs = socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        assert file.send(3, 5, ours.fileno()) == 5
+        assert theirs.recv(100) == bytes(range(3, 8))
+        assert file.send(4_090, 100, ours.fileno()) == 6, "fewer bytes at the end of the file"
+        assert theirs.recv(100) == bytes(range(250, 256))
+        with pytest.raises(StorageError, match="the file ends before position 4096"):
+            file.send(4_096, 5, ours.fileno())
+        for _ in range(10_000):
+            if not file.send(0, 4_096, ours.fileno()):
+                break
+        else:
+            pytest.fail("the socket is never full")
+        theirs.close()
+        with pytest.raises(ConnectionError):
+            file.send(0, 10, ours.fileno())
 
 
 def test_write_takes_more_parts_than_one_system_call_does(any_disk: Disk) -> None:

@@ -36,7 +36,7 @@ class DelayedFetch(DelayedResponse):
     are computed from the positions of batches. No batch is read before the answer (as in Kafka's DelayedFetch).
     """
 
-    __slots__ = ("_min_bytes", "_replicas", "_request", "_targets")
+    __slots__ = ("_min_bytes", "_replicas", "_request", "_stored", "_targets")
 
     def __init__(
         self,
@@ -44,8 +44,10 @@ class DelayedFetch(DelayedResponse):
         replicas: ReplicaManager,
         request: FetchRequest,
         targets: list[FetchTarget | FetchPartitionResponse],
+        stored: bool,
     ) -> None:
         super().__init__(deadline_ms)
+        self._stored = stored
         self._replicas = replicas
         self._request = request
         self._targets = targets
@@ -88,7 +90,7 @@ class DelayedFetch(DelayedResponse):
                 continue
             answer, read_bytes = read_partition(
                 self._replicas, target.requested, target.replica, target.leader_epoch, budget - size,
-                for_follower=False, first=size == 0,
+                for_follower=False, first=size == 0, stored=self._stored,
             )  # fmt: skip
             size += read_bytes
             answers.append(answer)
@@ -117,7 +119,7 @@ class Fetches:
         replicas = self._replicas
         targets = [_resolve(replicas, requested) for requested in request.partitions]
         due_ms = context.due_ms(replicas.clock.monotonic_ms(), request.max_wait_ms)
-        delayed = DelayedFetch(due_ms, replicas, request, targets)
+        delayed = DelayedFetch(due_ms, replicas, request, targets, context.sends_files)
         if request.max_wait_ms == 0 or request.min_bytes == 0 or not targets:
             return delayed.answer()
         keys = {TopicPartition(requested.topic, requested.partition) for requested in request.partitions}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
+from node.runtime.stored_fetch_partition import StoredFetchPartition
 from tidelog.errors import BrokerError, InvalidFetchSizeError, OffsetNotAvailableError, OffsetOutOfRangeError
 from tidelog.model import Buffer, TopicPartition
 from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse
@@ -36,12 +39,14 @@ def read_partition(
     *,
     for_follower: bool,
     first: bool,
+    stored: bool = False,
 ) -> tuple[FetchPartitionResponse, int]:
     """Return the answer for the current state, or an error answer, and the size of its records in bytes.
 
     A follower reads up to the log end, a consumer up to the high watermark. Records are None if there are none.
 
     leader_epoch   the leader epoch when the fetch arrived; in a later epoch the fetch gets an error
+    stored         whether the answer may be a StoredFetchPartition
     budget         the remaining bytes of the whole answer; the `first` batch is sent whole, even if it is larger
     """
     log, partition = replica.log, replica.partition
@@ -61,6 +66,11 @@ def read_partition(
             limit = min(requested.partition_max_bytes, max(0, budget))
             # The first batch is sent whole, even if it exceeds the limit. Otherwise a client with a small limit would
             # never make progress.
+            on_failure = partial(replicas.storage_failed, tp=replica.topic_partition)
+            if stored and (unread := log.slice(requested.fetch_offset, limit, bound, on_failure)) is not None:
+                return StoredFetchPartition(
+                    requested.topic, requested.partition, 0, bound, bound, log.log_start_offset, stored=unread
+                ), len(unread)
             records = log.read(requested.fetch_offset, limit, bound, at_least_one=first) or None
     except OffsetOutOfRangeError as error:
         # The answer carries the log's bounds, so that a follower knows whether its offset is below or above them.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 from node.kafka.calls import Call, NativeHandler, Outcome, converted
 from node.kafka.fetch_sessions import ConsumerSession, ConsumerSessions, PartitionKey
@@ -11,6 +12,7 @@ from node.kafka.topic_names import TopicNames
 from node.kafka.translation.leaders import LeaderHints
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnection
+from node.runtime.stored_fetch_partition import StoredFetchPartition
 from tidelog.clock import Clock
 from tidelog.errors import (
     BrokerError,
@@ -19,7 +21,7 @@ from tidelog.errors import (
     InvalidRequestError,
     UnknownTopicIdError,
 )
-from tidelog.model import CONSUMER_REPLICA_ID
+from tidelog.model import CONSUMER_REPLICA_ID, Buffer, StoredBytes
 from tidelog.protocol import messages as native
 from tidelog.protocol.kafka.messages.records import (
     BatchIndexAndErrorMessage,
@@ -59,7 +61,8 @@ class RecordTranslation:
             if topic.name not in written:
                 call.client.note_written(topic.name)
         partitions = tuple(
-            native.ProducePartition(topic.name, each.index, b"" if each.records is None else each.records)
+            # A decoded request has no stored bytes.
+            native.ProducePartition(topic.name, each.index, b"" if each.records is None else cast(Buffer, each.records))
             for topic in request.topic_data
             for each in topic.partition_data
         )
@@ -188,7 +191,7 @@ class RecordTranslation:
                     last_stable_offset=each.last_stable_offset,
                     log_start_offset=each.log_start_offset,
                     aborted_transactions=None,
-                    records=b"" if each.records is None else each.records,
+                    records=_records(each),
                     **hints.of(each.topic, each.partition, each.error_code, call.version >= _LEADERS_IN_FETCH),
                 ),
             )
@@ -226,6 +229,12 @@ class RecordTranslation:
                 for topic in request.topics
             ),
         )
+
+
+def _records(partition: native.FetchPartitionResponse) -> Buffer | StoredBytes:
+    if isinstance(partition, StoredFetchPartition) and partition.stored is not None:
+        return partition.stored
+    return b"" if partition.records is None else partition.records
 
 
 def _record_error(error: native.RecordError) -> BatchIndexAndErrorMessage:

@@ -21,6 +21,7 @@ from node.kafka.connection import (
 )
 from node.kafka.frames import READ_BYTES, FrameError
 from node.kafka.request_memory import RequestMemory
+from tidelog.errors import StorageError
 
 
 class Transport(asyncio.Transport):
@@ -58,6 +59,23 @@ class Transport(asyncio.Transport):
         self.is_aborted = True
 
 
+class Stored:
+    """Stored bytes, which are gone once `is_gone` is set."""
+
+    is_gone = False
+
+    def __len__(self) -> int:
+        return 6
+
+    def read(self, begin: int = 0) -> bytes:
+        if self.is_gone:
+            raise StorageError("a.log: the file is gone")
+        return b"stored"[begin:]
+
+    def send(self, socket: int, begin: int = 0) -> int:
+        raise NotImplementedError
+
+
 class Owner:
     """A listener whose handler is the text of the request.
 
@@ -66,6 +84,7 @@ class Owner:
     slow …   answered by `answer`, and holds back the next request
     none …   not answered
     bad …    refused
+    stored   answered at once with stored bytes
 
     request_ns   how long each request takes, by the owner's clock
     """
@@ -81,6 +100,7 @@ class Owner:
         self.slow: dict[bytes, asyncio.Future[Frames | None]] = {}
         self.open = self.settled = 0
         self.at_ns = self.request_ns = 0
+        self.stored = Stored()
 
     def now_ns(self) -> int:
         return self.at_ns
@@ -107,6 +127,8 @@ class Owner:
             return [b"<", text, b">"]
         if kind == b"none":
             return None
+        if kind == b"stored":
+            return [b"<", self.stored, b">"]
         if kind == b"bad":
             raise FrameError("sent a bad request")
         if kind == b"wait":
@@ -166,6 +188,24 @@ async def test_slow_request_holds_back_the_requests_after_it() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert (owner.begun, transport.sent) == ([b"slow 1", b"now 2"], b"<slow 1><now 2>")
+
+
+async def test_stored_bytes_behind_an_unanswered_request_are_read_at_once() -> None:
+    owner, connection, transport = connected()
+    send(connection, b"wait 1", b"stored")
+    owner.stored.is_gone = True
+    owner.answer(b"wait 1")
+    assert transport.sent == b"<wait 1><stored>"
+
+
+@pytest.mark.parametrize("before", [b"", b"wait 1"], ids=["next to be sent", "behind another"])
+async def test_connection_is_closed_if_stored_bytes_cannot_be_read(before: bytes) -> None:
+    owner, connection, transport = connected()
+    transport.unsent_bytes = 1
+    owner.stored.is_gone = True
+    send(connection, *filter(None, [before, b"stored", b"now 2"]))
+    assert (transport.sent, transport.is_ended) == (b"", True)
+    assert owner.reasons == ["asked for records that cannot be read: a.log: the file is gone"]
 
 
 async def test_bad_request_closes_the_connection_and_says_why() -> None:

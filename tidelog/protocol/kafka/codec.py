@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from tidelog.errors import ProtocolError, UnsupportedVersionError
-from tidelog.model import Buffer
+from tidelog.model import Buffer, StoredBytes
 from tidelog.protocol.kafka.decoder import MALFORMED, Decoder, compile_decoder
 from tidelog.protocol.kafka.encoder import UNENCODABLE, Encoder, compile_encoder
 from tidelog.protocol.kafka.schema import Message, has_records
@@ -22,6 +22,9 @@ M = TypeVar("M", bound=Message)
 #: Compiled decoders; True with those that take a memoryview, because their message has record bytes.
 _decoders: dict[tuple[type[Message], int], tuple[Decoder, bool]] = {}
 _encoders: dict[tuple[type[Message], int], Encoder] = {}
+
+#: A part of an encoded message.
+Part = Buffer | StoredBytes
 
 
 def decode(cls: type[M], version: int, body: Buffer, *, ignores_rest: bool = False) -> M:
@@ -45,19 +48,17 @@ def encode(message: Message, version: int) -> bytes:
     """Return the body of a message.
 
     Raises UnsupportedVersionError if the version lacks a field that has a value, and ProtocolError if a value is too
-    large for its field.
+    large for its field. No field may have stored bytes.
     """
-    parts: list[Buffer] = []
-    _encode(message, version, parts.append, parts.append)
-    return b"".join(parts)
+    return b"".join(cast(list[Buffer], encode_buffers(message, version)))
 
 
-def encode_buffers(message: Message, version: int) -> list[Buffer]:
+def encode_buffers(message: Message, version: int) -> list[Part]:
     """Return the body of a message as `encode` does, in buffers of which every second one is record bytes, uncopied."""
-    buffers: list[Buffer] = []
+    buffers: list[Part] = []
     parts: list[bytes] = []
 
-    def attach(records: Buffer) -> None:
+    def attach(records: Part) -> None:
         buffers.append(b"".join(parts))
         buffers.append(records)
         parts.clear()
@@ -67,7 +68,12 @@ def encode_buffers(message: Message, version: int) -> list[Buffer]:
     return buffers
 
 
-def _encode(message: Message, version: int, write: Callable[[bytes], None], attach: Callable[[Buffer], None]) -> None:
+def _encode(
+    message: Message,
+    version: int,
+    write: Callable[[bytes], None],
+    attach: Callable[[Part], None],
+) -> None:
     cls = type(message)
     encoder = _encoders.get((cls, version)) or _encoder(cls, version)
     try:

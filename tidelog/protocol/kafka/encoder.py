@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tidelog.errors import ProtocolError, UnsupportedVersionError
-from tidelog.model import Buffer
+from tidelog.model import Buffer, StoredBytes
 from tidelog.protocol.kafka.primitives import MAX_STRING_BYTES, write_tagged_fields, write_uvarint
 from tidelog.protocol.kafka.schema import Array, Bytes, Field, Fixed, Nested, Records, Struct, Text, WireType, fields_of
 
-Encoder = Callable[[Any, Callable[[bytes], None], Callable[[Buffer], None]], None]
+Encoder = Callable[[Any, Callable[[bytes], None], Callable[[Buffer | StoredBytes], None]], None]
 """Passes the bytes of a value part by part to the first function, but record bytes to the second."""
 
 #: The errors of a generated encoder for a number out of range, and for text that UTF-8 does not allow.

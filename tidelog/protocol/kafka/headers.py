@@ -13,12 +13,12 @@ fields, because the client does not know yet which versions the broker supports.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from tidelog.errors import ProtocolError
 from tidelog.model import Buffer
 from tidelog.protocol.kafka.apis import API_BY_KEY
-from tidelog.protocol.kafka.codec import encode_buffers, is_flexible
+from tidelog.protocol.kafka.codec import Part, encode_buffers, is_flexible
 from tidelog.protocol.kafka.primitives import MAX_STRING_BYTES, skip_tagged_fields
 from tidelog.protocol.kafka.schema import Message, Request, Response
 
@@ -82,11 +82,12 @@ def encode_request(request: Request, version: int, correlation_id: int, client_i
     length = -1 if client_id is None else len(name)
     tags = b"\0" if is_flexible(type(request), version) else b""
     header = _FIXED.pack(request.api, version, correlation_id, length) + name + tags
-    return _frame(header, encode_buffers(request, version))
+    # A request has no stored bytes.
+    return cast(list[Buffer], _frame(header, encode_buffers(request, version)))
 
 
-def encode_response(response: Response, version: int, correlation_id: int) -> list[Buffer]:
-    """Return the frame of a response with its size before it, in buffers. Record bytes are uncopied.
+def encode_response(response: Response, version: int, correlation_id: int) -> list[Part]:
+    """Return the frame of a response with its size before it, in parts. Record bytes are uncopied.
 
     Messages without records are one buffer.
     """
@@ -94,11 +95,11 @@ def encode_response(response: Response, version: int, correlation_id: int) -> li
     return _frame(_INT32.pack(correlation_id) + tags, encode_buffers(response, version))
 
 
-def _frame(header: bytes, body: list[Buffer]) -> list[Buffer]:
+def _frame(header: bytes, body: list[Part]) -> list[Part]:
     size = len(header) + sum(map(len, body))
     if size > _MAX_FRAME_BYTES:
         raise ProtocolError(f"a frame of {size} bytes cannot be sent")
-    body[0] = b"".join((_INT32.pack(size), header, body[0]))
+    body[0] = b"".join((_INT32.pack(size), header, cast(bytes, body[0])))  # no message begins with records
     return body
 
 

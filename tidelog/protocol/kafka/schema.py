@@ -23,7 +23,7 @@ from typing import (
     get_type_hints,
 )
 
-from tidelog.model import Buffer
+from tidelog.model import Buffer, StoredBytes
 
 T = TypeVar("T")
 
@@ -68,7 +68,8 @@ Int16 = Annotated[int, Fixed("h")]
 Int32 = Annotated[int, Fixed("i")]
 Int64 = Annotated[int, Fixed("q")]
 Uuid = Annotated[bytes, Fixed("16s")]
-RecordBytes = Annotated[Buffer, Records()]
+#: Only messages that are sent may have stored bytes.
+RecordBytes = Annotated[Buffer | StoredBytes, Records()]
 
 
 class Wire(NamedTuple):

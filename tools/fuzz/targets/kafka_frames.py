@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 from tidelog.errors import ProtocolError
+from tidelog.model import Buffer
 from tidelog.protocol.kafka.apis import API_BY_KEY, APIS, request_class
-from tidelog.protocol.kafka.codec import decode
+from tidelog.protocol.kafka.codec import Part, decode
 from tidelog.protocol.kafka.headers import (
     SIZE_BYTES,
     decode_request_header,
@@ -46,10 +48,15 @@ def run_response(data: bytes) -> None:
         response = decode(request.response, version, data[2 + position :])
     except ProtocolError:
         return
-    frame = b"".join(encode_response(response, version, correlation_id))[SIZE_BYTES:]
+    frame = _joined(encode_response(response, version, correlation_id))
     again, position = decode_response_header(frame, request, version)
     check(again == correlation_id, f"the header of {response} changes when it is sent on")
     check(decode(request.response, version, frame[position:]) == response, f"{response} changes when it is sent on")
+
+
+def _joined(parts: list[Part]) -> bytes:
+    """Return a frame without its size."""
+    return b"".join(cast(list[Buffer], parts))[SIZE_BYTES:]
 
 
 def _chosen(data: bytes) -> tuple[type[Request], int]:
@@ -74,7 +81,7 @@ def _request_seeds() -> list[bytes]:
 def _response_seeds() -> list[bytes]:
     return [
         bytes((index, version - cls.valid.first))
-        + b"".join(encode_response(kafka_example(cls.response, version), version, 7))[SIZE_BYTES:]
+        + _joined(encode_response(kafka_example(cls.response, version), version, 7))
         for index, cls, version in _versions()
     ]
 

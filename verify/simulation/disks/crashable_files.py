@@ -290,6 +290,15 @@ class CrashableFile:
         with self._files._mutex:
             return bytes(self._opened().seen[position : position + count])
 
+    def send(self, position: int, count: int, socket: int) -> int:
+        data = self.read(position, count)
+        if not data:
+            raise StorageError(f"{self.path}: the file ends before position {position}")
+        try:
+            return os.write(socket, data)
+        except BlockingIOError:
+            return 0
+
     def write(self, position: int, parts: Sequence[Buffer]) -> None:
         with self._files._mutex:
             content = self._opened()

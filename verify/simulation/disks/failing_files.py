@@ -248,6 +248,9 @@ class FailingFile:
     def read(self, position: int, count: int) -> bytes:
         return self._ready("read").read(position, count)
 
+    def send(self, position: int, count: int, socket: int) -> int:
+        return self._ready("read").send(position, count, socket)
+
     def write(self, position: int, parts: Sequence[Buffer]) -> None:
         inner = self._ready("")
         number = self._files.refusal("write", self.path)
