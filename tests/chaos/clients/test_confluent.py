@@ -88,7 +88,8 @@ async def test_confluent_process_has_names_and_producer_numbers_of_its_own() -> 
     assert {name.removeprefix("confluent-2-") for name in names} == {
         "producer", "tail", "asker", "member-range", "member-cooperative-sticky",
     }  # fmt: skip
-    assert stage.diaries["confluent-2-producer"].header.idempotent
+    header = stage.diaries["confluent-2-producer"].header
+    assert header.idempotent and header.request_timeout_ms == 300_000
     with pytest.raises(ValueError, match="unique record ids are exhausted"):
         next(confluent_clients_of(stage.context, load, process=1_000))
 
@@ -109,7 +110,7 @@ async def test_confluent_process_without_brokers_ends_in_time(tmp_path: Path) ->
 async def test_unsent_record_is_given_up_when_the_producer_closes() -> None:
     stage = World(*TOPICS)
     stage.context.servers = "127.0.0.1:1"
-    producer = ConfluentLibrary(stage.context).producer("p", delivery_timeout_ms=60_000, request_timeout_ms=1_000)
+    producer = ConfluentLibrary(stage.context).producer("p", delivery_timeout_ms=60_000)
     sent = await producer.send("orders", b"x", partition=0, timestamp_ms=5)
     failed: list[TidelogError] = []
     sent.add_errback(failed.append)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 from verify.chaos.clients.client_context import ClientContext
 from verify.chaos.clients.client_factory import RunningClient, first_producer
@@ -15,6 +16,11 @@ from verify.chaos.clients.producing import ProducingClient
 from verify.chaos.clients.reading import TailReader
 from verify.chaos.load import Load
 
+#: librdkafka's default time limit of a record, which is longer than any fault. When a record's time is over, librdkafka
+#: gives all records without an outcome new sequence numbers, also those of other partitions. A record whose request
+#: timed out may be stored already, and is then stored twice, whatever broker it is sent to.
+DELIVERY_TIMEOUT_MS: Final = 300_000
+
 
 class ConfluentLibrary:
     """Opens producers and consumers of confluent-kafka for the clients of a context, whose servers are the addresses of
@@ -25,9 +31,13 @@ class ConfluentLibrary:
         self._context = context
 
     def producer(self, name: str, **options: Any) -> ConfluentProducer:
-        """Return a producer with these settings of ours. Settings that librdkafka does not have are left out."""
-        known = {each: options[each] for each in ("delivery_timeout_ms", "request_timeout_ms")}
-        return ConfluentProducer(self._context.servers, name, **known)
+        """Return a producer with the delivery timeout of these settings of ours. The other settings do not apply."""
+        return ConfluentProducer(
+            self._context.servers,
+            name,
+            delivery_timeout_ms=options["delivery_timeout_ms"],
+            request_timeout_ms=max(1_000, self._context.timeout_ms // 3),
+        )
 
     def consumer(self, name: str, **options: Any) -> ConfluentConsumer:
         context = self._context
@@ -46,7 +56,7 @@ def confluent_clients_of(context: ClientContext, load: Load, process: int, life:
     """
     library, prefix = ConfluentLibrary(context), f"confluent-{process}"
     yield ProducingClient(
-        context,
+        replace(context, timeout_ms=DELIVERY_TIMEOUT_MS),
         f"{prefix}-producer",
         first_producer(load, process, life),
         load.rate / load.all_processes,

@@ -83,7 +83,7 @@ class ConfluentProducer:
     """
 
     def __init__(self, servers: str, name: str, *, delivery_timeout_ms: int, request_timeout_ms: int) -> None:
-        self._timeout_s = delivery_timeout_ms / 1000
+        self._request_timeout_s = request_timeout_ms / 1000
         self._fatal: KafkaError | None = None
         self._producer = Producer(
             {
@@ -105,7 +105,7 @@ class ConfluentProducer:
     async def partitions_for(self, topic: str) -> set[int]:
         """Return the partitions of the topic. Raise a TidelogError if no broker knows the topic."""
         try:
-            found = await asyncio.to_thread(self._producer.list_topics, topic, self._timeout_s)
+            found = await asyncio.to_thread(self._producer.list_topics, topic, self._request_timeout_s)
         except KafkaException as exception:
             raise error_of_exception(exception) from None
         if (error := found.topics[topic].error) is not None:
