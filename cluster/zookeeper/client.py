@@ -23,6 +23,7 @@ from cluster.state import (
 )
 from cluster.uuids import random_uuid
 from cluster.zookeeper import znodes
+from cluster.zookeeper.broker_configs import BrokerConfigs
 from cluster.zookeeper.store import (
     BadVersionError,
     Check,
@@ -71,6 +72,11 @@ class ZkClient(TopicZnodes):
     def zookeeper_offsets(self) -> ZooKeeperOffsets:
         """Return the offsets that groups have committed into ZooKeeper."""
         return ZooKeeperOffsets(self._store, self._retrying)
+
+    @property
+    def broker_configs(self) -> BrokerConfigs:
+        """Return access to the brokers' settings that take effect while brokers run."""
+        return BrokerConfigs(self._store, self._retrying)
 
     # --- the cluster ---------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ BROKER_TOPICS = "/brokers/topics"
 ISR_CHANGE_NOTIFICATION = "/isr_change_notification"
 LOG_DIR_EVENT_NOTIFICATION = "/log_dir_event_notification"
 CONFIG_TOPICS = "/config/topics"
+CONFIG_BROKERS = "/config/brokers"
 CONFIG_CHANGES = "/config/changes"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
@@ -42,6 +43,7 @@ PERSISTENT_PATHS = (
     LOG_DIR_EVENT_NOTIFICATION,
     "/config",
     CONFIG_TOPICS,
+    CONFIG_BROKERS,
     CONFIG_CHANGES,
     "/admin",
     DELETE_TOPICS,
@@ -85,6 +87,11 @@ def state_path(tp: TopicPartition) -> str:
 def topic_config_path(topic: str) -> str:
     """Return the path of the topic's settings that differ from the defaults."""
     return f"{CONFIG_TOPICS}/{topic}"
+
+
+def broker_config_path(name: str) -> str:
+    """Return the path of the settings of one broker, whose id is the name, or of all brokers (`<default>`)."""
+    return f"{CONFIG_BROKERS}/{name}"
 
 
 def delete_topic_path(topic: str) -> str:
@@ -254,6 +261,17 @@ def encode_topic_config(configs: Mapping[str, str]) -> bytes:
 def decode_topic_config(data: bytes) -> dict[str, str]:
     """Return the topic's settings that differ from the defaults."""
     with _decoded(CONFIG_TOPICS, data) as value:
+        return {str(name): str(setting) for name, setting in value["config"].items()}
+
+
+def encode_broker_config(configs: Mapping[str, str]) -> bytes:
+    """Encode `/config/brokers/N`, or `/config/brokers/<default>`."""
+    return encode_topic_config(configs)
+
+
+def decode_broker_config(data: bytes) -> dict[str, str]:
+    """Return the settings of one broker, or of all brokers, that take effect while brokers run."""
+    with _decoded(CONFIG_BROKERS, data) as value:
         return {str(name): str(setting) for name, setting in value["config"].items()}
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from node.handlers.configs import Configs, Topics
+from node.handlers.configs import Brokers, Configs, Topics
 from node.handlers.dispatch import HandlerTable
 from node.handlers.inspection.log_dirs import LogDirs
 from node.handlers.records.record_deletion import delete_records
 from node.replication.replica_manager import ReplicaManager
-from node.settings.broker_settings import BrokerSettings
 from tidelog.protocol.messages import ApiKey
 
 
-def admin_handlers(replicas: ReplicaManager, settings: BrokerSettings, topics: Topics) -> HandlerTable:
+def admin_handlers(replicas: ReplicaManager, brokers: Brokers, topics: Topics) -> HandlerTable:
     """Return the part of the dispatch table for settings, log directories and the deletion of records."""
-    configs, log_dirs = Configs(settings, topics, replicas.metadata, replicas.clock), LogDirs(replicas)
+    configs, log_dirs = Configs(brokers, topics, replicas.metadata, replicas.clock), LogDirs(replicas)
     return {
         ApiKey.DESCRIBE_CONFIGS: lambda request, context: configs.describe(request, context.deadline_ms),
         ApiKey.ALTER_CONFIGS: lambda request, context: configs.replace(request, context.deadline_ms),

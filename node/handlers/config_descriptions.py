@@ -2,76 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import MISSING, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, fields, replace
 from typing import get_type_hints
 
 from node.settings.broker_settings import BrokerSettings
+from node.settings.dynamic_settings import DYNAMIC_NAMES, DynamicSettings
 from storage.configs.broker_config import SYNONYMS
 from storage.configs.log_config import LogConfig, config_type
 from storage.configs.parsers import INT32_MAX, as_text
 from tidelog.protocol.admin_messages import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
 
 
-def given_by_kafkas_names(settings: BrokerSettings) -> dict[str, str]:
-    """Return the settings of the broker's files by Kafka's names. Our names have `_` instead of `.`."""
-    return {name.replace("_", "."): text for name, text in settings.given.items()}
-
-
-def describe_broker(settings: BrokerSettings) -> list[ConfigEntry]:
-    """Return every setting of a broker, sorted by name. All of them are read-only while the broker runs."""
+def describe_broker(settings: DynamicSettings) -> list[ConfigEntry]:
+    """Return every setting of a broker, sorted by name. Only some of them can change while the broker runs."""
     entries = {entry.name: entry for entry in (*_for_topics(settings), *_own(settings))}
     return [entries[name] for name in sorted(entries)]
 
 
-def _own(settings: BrokerSettings) -> Iterator[ConfigEntry]:
+def describe_all_brokers(settings: DynamicSettings) -> list[ConfigEntry]:
+    """Return the settings that all brokers have in ZooKeeper, sorted by name."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    return [
+        replace(
+            entry,
+            value=settings.of_all[entry.name],
+            source=source,
+            synonyms=tuple(each for each in entry.synonyms if each.source == source),
+        )
+        for entry in describe_broker(settings)
+        if entry.name in settings.of_all
+    ]
+
+
+def _own(settings: DynamicSettings) -> Iterator[ConfigEntry]:
     hints = get_type_hints(BrokerSettings)
-    for each in fields(settings):
+    for each in fields(settings.static):
         if not each.metadata:
             continue
-        value = as_text(getattr(settings, each.name))
         if hints[each.name] is int:
             kind = ConfigType.INT if each.metadata["most"] <= INT32_MAX else ConfigType.LONG
         else:
             kind = _TYPES.get(hints[each.name], ConfigType.LIST)
+        name = each.name.replace("_", ".")
+        given = [known for known in settings.synonyms(name) if known.source != ConfigSource.STATIC_BROKER_CONFIG]
         default = None if each.default is MISSING else as_text(each.default)
         # A setting without a default must have been given.
-        given = each.name in settings.given or default is None
-        yield _entry(each.name, value if given else None, default, kind, each.metadata["meaning"])
+        if each.name in settings.static.given or default is None:
+            value = as_text(getattr(settings.static, each.name))
+            given.append(ConfigSynonym(name, value, ConfigSource.STATIC_BROKER_CONFIG))
+        yield _entry(name, given, default, kind, each.metadata["meaning"])
 
 
 _TYPES = {bool: ConfigType.BOOLEAN, str: ConfigType.STRING}
 
 
-def _for_topics(settings: BrokerSettings) -> Iterator[ConfigEntry]:
+def _for_topics(settings: DynamicSettings) -> Iterator[ConfigEntry]:
     """Yield the broker settings that are defaults of topics. Each topic setting has several names on a broker.
 
     The given names are described. If none is given, the name with the highest precedence is described.
     """
     built_in = LogConfig().to_topic_configs()
     for topic_name, synonyms in SYNONYMS.items():
-        names = [name.replace(".", "_") for name, _ in synonyms]
-        for name in [name for name in names if name in settings.given] or names[:1]:
+        names = [name for name, _ in synonyms]
+        for name in [name for name in names if any(settings.synonyms(name))] or names[:1]:
             kind = config_type(topic_name) or ConfigType.STRING
             default = built_in[topic_name] if name == names[0] else None
-            yield _entry(
-                name, settings.given.get(name), default, kind, f"{topic_name} of topics without a value of their own"
-            )
+            meaning = f"{topic_name} of topics without a value of their own"
+            yield _entry(name, settings.synonyms(name), default, kind, meaning)
 
 
-def _entry(name: str, given: str | None, default: str | None, kind: ConfigType, meaning: str) -> ConfigEntry:
-    name = name.replace("_", ".")
-    synonyms = []
-    if given is not None:
-        synonyms.append(ConfigSynonym(name, given, ConfigSource.STATIC_BROKER_CONFIG))
-    if default is not None:
-        synonyms.append(ConfigSynonym(name, default, ConfigSource.DEFAULT_CONFIG))
+def _entry(
+    name: str, given: Iterable[ConfigSynonym], default: str | None, kind: ConfigType, meaning: str
+) -> ConfigEntry:
+    built_in = () if default is None else (ConfigSynonym(name, default, ConfigSource.DEFAULT_CONFIG),)
+    synonyms = (*given, *built_in)
     return ConfigEntry(
         name,
         synonyms[0].value,
         synonyms[0].source,
         kind,
-        is_read_only=True,
-        synonyms=tuple(synonyms),
+        is_read_only=name not in DYNAMIC_NAMES,
+        synonyms=synonyms,
         documentation=meaning,
     )

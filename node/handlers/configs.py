@@ -1,7 +1,8 @@
 """DescribeConfigs, IncrementalAlterConfigs and AlterConfigs: describe settings, and change those of topics.
 
 A topic's settings are read from and written to ZooKeeper, so that all brokers answer alike. Changes take effect when
-the controller sends them in UpdateMetadata. A broker's settings are those of its start.
+the controller sends them in UpdateMetadata. A broker's settings are those of its files, and those in ZooKeeper that can
+change while the broker runs; each broker watches its own.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from cluster.zookeeper.broker_configs import ALL_BROKERS
 from cluster.zookeeper.store import StoreError
 from cluster.zookeeper.topic_configs import Change
 from cluster.zookeeper.znodes import MalformedZnodeError
 from node.controller.command_errors import broker_error_of
-from node.handlers.config_descriptions import describe_broker, given_by_kafkas_names
+from node.handlers.config_descriptions import describe_all_brokers, describe_broker
 from node.metadata.internal_topics import InternalTopicRules
 from node.metadata.metadata_cache import MetadataCache
 from node.runtime.lock_with_deadline import lock_until
-from node.settings.broker_settings import BrokerSettings
+from node.settings.dynamic_settings import DYNAMIC_NAMES, DynamicSettings
 from storage.configs.descriptions import describe_topic
-from storage.configs.incremental_changes import changed
+from storage.configs.incremental_changes import changed, changed_texts
 from tidelog.clock import Clock
 from tidelog.errors import (
     BrokerError,
@@ -66,21 +68,30 @@ class Topics(Protocol):
     async def change(self, topic: str, change: Change) -> Mapping[str, str] | None: ...
 
 
+class Brokers(Protocol):
+    """The part of `node.settings.broker_config_watch.BrokerConfigWatch` that reads and changes settings."""
+
+    settings: DynamicSettings
+
+    async def read(self, name: str) -> Mapping[str, str]: ...
+    async def change(self, name: str, change: Change) -> Mapping[str, str]: ...
+
+
 class Configs:
-    """Describes the settings of topics and of this broker, and changes those of topics.
+    """Describes and changes the settings of topics, of this broker, and of all brokers.
 
     Topic settings are read from and written to ZooKeeper; `metadata` shows when this broker has received a change. At
     most `_AT_ONCE` topics are read or written at a time. A topic that still waits for its turn at the request's
     deadline (monotonic; below 0: none) is refused with REQUEST_TIMED_OUT.
     """
 
-    def __init__(self, settings: BrokerSettings, topics: Topics, metadata: MetadataCache, clock: Clock) -> None:
+    def __init__(self, brokers: Brokers, topics: Topics, metadata: MetadataCache, clock: Clock) -> None:
+        self._brokers = brokers
+        self._settings = brokers.settings
         self._metadata = metadata
         self._clock = clock
-        self._settings = settings
-        self._given = given_by_kafkas_names(settings)
         self._topics = topics
-        self._internal = InternalTopicRules.of(settings)
+        self._internal = InternalTopicRules.of(brokers.settings.static)
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def describe(self, request: DescribeConfigsRequest, deadline_ms: int) -> DescribeConfigsResponse:
@@ -96,8 +107,8 @@ class Configs:
         """Change each topic as a whole or not at all. Return success or an error for each, in the order of the request.
 
         With `validate_only` nothing is changed. Otherwise the answer waits up to `_PROPAGATION_MS` until this broker
-        has received the change. Brokers, and a resource that is named twice, are refused. Raise InvalidRequestError if
-        there are more than MAX_RESOURCES.
+        has received the change. A resource that is named twice, another broker, and settings of a broker that cannot
+        change while it runs are refused. Raise InvalidRequestError if there are more than MAX_RESOURCES.
         """
         return IncrementalAlterConfigsResponse(await self._alter_each(request, deadline_ms))
 
@@ -133,7 +144,7 @@ class Configs:
     async def _entries(self, query: ConfigQuery, deadline_ms: int) -> Iterable[ConfigEntry]:
         if query.resource_type == ConfigResourceType.BROKER:
             if not query.resource_name:
-                return ()  # an empty name means the dynamic defaults of all brokers, and there are none
+                return describe_all_brokers(self._settings)
             self._raise_unless_mine(query.resource_name)
             return describe_broker(self._settings)
         topic = _topic_of(query)
@@ -141,7 +152,7 @@ class Configs:
             configs = await self._topics.read(topic)
         if configs is None:
             raise _no_such_topic(topic)
-        return describe_topic(configs, self._given, self._settings.topic_defaults)
+        return describe_topic(configs, self._settings.synonyms, self._settings.current.topic_defaults)
 
     # --- changing --------------------------------------------------------------------------------------------
 
@@ -166,8 +177,9 @@ class Configs:
             if twice:
                 raise InvalidRequestError(f"the request names {name!r} twice")
             if kind == ConfigResourceType.BROKER:
-                self._refuse_for_broker(alteration)
-            await self._alter_topic(_topic_of(alteration), alteration, validate_only, deadline_ms)
+                await self._alter_broker(alteration, validate_only)
+            else:
+                await self._alter_topic(_topic_of(alteration), alteration, validate_only, deadline_ms)
         except (BrokerError, StoreError, MalformedZnodeError) as error:
             refused = _refused(error)
             return AlteredConfigs(kind, name, refused.code, str(refused))
@@ -176,7 +188,7 @@ class Configs:
     async def _alter_topic(
         self, topic: str, alteration: ConfigAlteration | ReplacedConfigs, validate_only: bool, deadline_ms: int
     ) -> None:
-        defaults = self._settings.topic_defaults
+        defaults = self._settings.current.topic_defaults
 
         def change(before: Mapping[str, str]) -> Mapping[str, str]:
             if isinstance(alteration, ReplacedConfigs):
@@ -209,21 +221,36 @@ class Configs:
 
         await self._metadata.progress.until(received, _PROPAGATION_MS)
 
-    def _refuse_for_broker(self, alteration: ConfigAlteration | ReplacedConfigs) -> None:
-        if alteration.resource_name:  # an empty name means all brokers
+    async def _alter_broker(self, alteration: ConfigAlteration | ReplacedConfigs, validate_only: bool) -> None:
+        """Change the settings in ZooKeeper of this broker, or without a name of all brokers, and apply them here.
+
+        A setting that is not in ZooKeeper can be deleted, whatever its name, because Kafka's tools do so.
+        """
+        if alteration.resource_name:
             self._raise_unless_mine(alteration.resource_name)
-        known = {entry.name for entry in describe_broker(self._settings)}
+        lists = {"log.cleanup.policy": self._settings.current.topic_defaults.to_topic_configs()["cleanup.policy"]}
         changes = _changes(alteration)
-        for change in changes:
-            if change.name not in known:
-                raise InvalidConfigError(f"there is no broker setting {change.name[:100]!r}")
-        names = ", ".join(change.name for change in changes)
-        raise InvalidConfigError(f"{names}: read-only, a broker takes its settings from its file when it starts")
+
+        def change(before: Mapping[str, str]) -> Mapping[str, str]:
+            if isinstance(alteration, ReplacedConfigs):
+                before = {}
+            after = changed_texts(before, changes, lists)
+            # Other programs may have written settings that brokers ignore. These may stay.
+            named = {each.name for each in changes} | DYNAMIC_NAMES
+            self._settings.check({name: text for name, text in after.items() if name in named})
+            return after
+
+        name = alteration.resource_name or ALL_BROKERS
+        if validate_only:
+            change(await self._brokers.read(name))
+        else:
+            after = await self._brokers.change(name, change)
+            log.info("broker %s: settings changed to %s", name, after)
 
     def _raise_unless_mine(self, name: str) -> None:
-        if name != str(self._settings.broker_id):
+        if name != str(self._settings.static.broker_id):
             raise InvalidRequestError(
-                f"broker {name[:100]!r}: broker {self._settings.broker_id} knows only its own settings; "
+                f"broker {name[:100]!r}: broker {self._settings.static.broker_id} knows only its own settings; "
                 "send the request to that broker"
             )
 

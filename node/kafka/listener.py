@@ -173,6 +173,12 @@ class KafkaListener:
         for connection in list(self._connections):
             connection.close()
 
+    def replace_limits(self, limits: ListenerLimits) -> None:
+        """Apply other numbers of connections from now on. Connections that are open stay."""
+        self._limits = self._limits._replace(
+            max_connections=limits.max_connections, max_connections_per_ip=limits.max_connections_per_ip
+        )
+
     # --- connections ---------------------------------------------------------------------------------
 
     @property

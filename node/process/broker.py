@@ -22,7 +22,6 @@ from node.groups.offsets_topic import CREATION_TIMEOUT_MS
 from node.groups.service import CoordinatorService
 from node.handlers import Handlers
 from node.handlers.admin import admin_handlers
-from node.handlers.config_descriptions import given_by_kafkas_names
 from node.handlers.groups import group_handlers
 from node.handlers.inspection.describe_broker import BrokerDescription
 from node.handlers.operator import operator_handlers
@@ -51,7 +50,9 @@ from node.replication.purgatories import Purgatories
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.latency_histogram import RequestTimes
 from node.runtime.loop_budget import LoopBudget
+from node.settings.broker_config_watch import BrokerConfigWatch
 from node.settings.broker_settings import BrokerSettings
+from node.settings.dynamic_settings import DynamicSettings
 from node.settings.listeners import ListenerEndpoint, counterpart, require_own_addresses
 from storage.compaction.throttle import Throttle
 from storage.configs.log_config import LogConfig
@@ -107,6 +108,10 @@ class Broker:
         self._undo.push_async_callback(store.close)
         zk_client = ZkClient(store, self._clock, time_limit_ms=settings.zookeeper_session_timeout_ms)
         await zk_client.ensure_paths()
+        self._dynamic = DynamicSettings(settings)
+        self._broker_configs = BrokerConfigWatch(self._dynamic, zk_client.broker_configs, store)
+        await self._broker_configs.start()
+        self._undo.push_async_callback(self._broker_configs.stop)
         self._cluster_id = await zk_client.cluster_id(self._environment.rng)
         self._session = ZooKeeperSession(
             store, self._clock, self._environment.guard(store.session_timeout_ms), events=self._events
@@ -134,7 +139,7 @@ class Broker:
         handlers = self._wire(zk_client)
 
         # The listeners open before the registration announces them, so that no connection to them is refused.
-        topic_configs = topic_configs_by(given_by_kafkas_names(settings), settings.topic_defaults)
+        topic_configs = topic_configs_by(self._dynamic)
         kafka = kafka_apis(handlers.handle, self._metadata, self._clock, topic_configs)
         for listener in listeners:
             if listener.for_kafka_clients:
@@ -205,7 +210,7 @@ class Broker:
 
     def _config_of(self, topic: TopicAssignment | None) -> LogConfig:
         """Return the settings for the logs of a topic; None, a deleted topic, yields the defaults."""
-        return LogConfig.from_valid_topic_configs(topic.configs if topic else {}, self._settings.topic_defaults)
+        return LogConfig.from_valid_topic_configs(topic.configs if topic else {}, self._dynamic.current.topic_defaults)
 
     def _hosted(self, topics: Iterable[TopicAssignment]) -> dict[TopicPartition, str]:
         """Return the topic ids of all partitions that are assigned to this broker."""
@@ -242,12 +247,13 @@ class Broker:
             fetchers=self._fetchers,
             clock=self._clock,
             max_lag_ms=settings.replica_lag_time_max_ms,
-            topic_defaults=self._settings.topic_defaults,
+            topic_defaults=self._dynamic.current.topic_defaults,
             on_storage_error=self.end,
             cut_off=self._may_be_deposed,
             events=self._events,
             loop_budget=loop_budget,
         )
+        self._dynamic.subscribe(lambda: self._replicas.replace_topic_defaults(self._dynamic.current.topic_defaults))
         self._elector = ControllerElector(
             settings,
             zk_client,
@@ -283,7 +289,7 @@ class Broker:
         more = {
             **group_handlers(self._coordinator, in_zookeeper),
             **operator_handlers(self._replicas, settings.log_retention_check_interval_ms, description, self._clients),
-            **admin_handlers(self._replicas, settings, zk_client.topic_configs),
+            **admin_handlers(self._replicas, self._broker_configs, zk_client.topic_configs),
             ApiKey.METADATA: lambda request, context: self._auto_creation.describe(request, context.listener),
         }
         return Handlers(self._replicas, self._metadata, zk_client, self._elector, more)
@@ -301,12 +307,12 @@ class Broker:
             self._environment.files,
             map_bytes=settings.log_cleaner_dedupe_buffer_size // cleaners,
             throttle=lambda: Throttle(
-                settings.log_cleaner_io_max_bytes_per_second // cleaners,
+                self._dynamic.current.log_cleaner_io_max_bytes_per_second // cleaners,
                 self._environment.monotonic_ns,
                 self._environment.sleep_s,
             ),
         )
-        return MaintenanceLoop(settings, self._replicas, self._logs, maintenance, self._clock)
+        return MaintenanceLoop(self._dynamic, self._replicas, self._logs, maintenance, self._clock)
 
     def _open_directories(self) -> LogManager:
         paths = [Path(path) for path in self._settings.log_dirs]
@@ -337,7 +343,6 @@ class Broker:
         self._request_times[listener.name] = server.times
 
     async def _open_kafka_listener(self, apis: Iterable[KafkaApi], listener: ListenerEndpoint) -> None:
-        settings = self._settings
         opened = KafkaListener(
             listener.bind,
             listener.name,
@@ -345,16 +350,11 @@ class Broker:
             self._clock,
             settle=self._replicas.purgatories.complete_ready,
             now_ns=self._environment.monotonic_ns,
-            limits=ListenerLimits(
-                settings.max_connections,
-                settings.max_connections_per_ip,
-                settings.connections_max_idle_ms,
-                settings.socket_request_max_bytes,
-                settings.queued_max_request_bytes,
-            ),
+            limits=_limits(self._dynamic.current),
             native_addresses=partial(self._native_addresses, counterpart(listener.name)),
             clients=self._clients,
         )
+        self._dynamic.subscribe(lambda: opened.replace_limits(_limits(self._dynamic.current)))
         await opened.start()
         self._undo.push_async_callback(opened.stop)
         self._request_times[listener.name] = opened.times
@@ -469,3 +469,13 @@ class Broker:
             )  # fmt: skip
             return
         self._replicas.resign_all(but=remaining)
+
+
+def _limits(settings: BrokerSettings) -> ListenerLimits:
+    return ListenerLimits(
+        settings.max_connections,
+        settings.max_connections_per_ip,
+        settings.connections_max_idle_ms,
+        settings.socket_request_max_bytes,
+        settings.queued_max_request_bytes,
+    )

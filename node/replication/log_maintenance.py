@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
-from node.settings.broker_settings import BrokerSettings
+from node.settings.dynamic_settings import DynamicSettings
 from tidelog.client.tasks.async_event import Flag
 from tidelog.clock import Clock
 from tidelog.model import TopicPartition
@@ -67,7 +67,7 @@ class MaintenanceLoop:
 
     def __init__(
         self,
-        settings: BrokerSettings,
+        settings: DynamicSettings,
         replicas: ReplicaManager,
         checkpoints: Checkpoints,
         maintenance: LogMaintenance,
@@ -80,14 +80,14 @@ class MaintenanceLoop:
         self._clock = clock
         self._stopping = Flag()
         self._tasks: list[asyncio.Task[None]] = []
-        cleaners = settings.log_cleaner_threads if settings.log_cleaner_enable else 0
+        cleaners = settings.static.log_cleaner_threads if settings.static.log_cleaner_enable else 0
         self._cleaners = cleaners
         # One thread for each kind of work, so that a disk that is slow with one kind delays no other.
         self._threads = ThreadPoolExecutor(cleaners + 5, thread_name_prefix="log-maintenance")
 
     def start(self) -> None:
         """Start all tasks on the running event loop, and return at once. Each first waits for its interval."""
-        settings, checkpoints, maintenance = self._settings, self._checkpoints, self._maintenance
+        settings, checkpoints, maintenance = self._settings.static, self._checkpoints, self._maintenance
         every, on_thread = self._every, self._on_thread
         works: list[Coroutine[None, None, None]] = [
             every(settings.replica_high_watermark_checkpoint_interval_ms, self._replicas.checkpoint_high_watermarks),
@@ -142,7 +142,7 @@ class MaintenanceLoop:
 
         A producer that returns later starts a new sequence.
         """
-        expiration_ms = self._settings.producer_id_expiration_ms
+        expiration_ms = self._settings.current.producer_id_expiration_ms
         async for replica in self._online():
             self._maintenance.forget_idle_producers(replica.topic_partition, self._clock.monotonic_ms(), expiration_ms)
 
@@ -175,7 +175,7 @@ class MaintenanceLoop:
         return went_well
 
     async def _keep_cleaning(self) -> None:
-        await self._pause(self._settings.log_cleaner_backoff_ms)
+        await self._pause(self._settings.current.log_cleaner_backoff_ms)
         while not self._stopping.is_set():
             try:
                 worthwhile = await self.clean()
@@ -184,7 +184,7 @@ class MaintenanceLoop:
                 worthwhile = False
             self._replicas.notice_failures()
             if not worthwhile:
-                await self._pause(self._settings.log_cleaner_backoff_ms)
+                await self._pause(self._settings.current.log_cleaner_backoff_ms)
 
     async def _every(self, interval_ms: int, work: Callable[[], Awaitable[object]]) -> None:
         while not await self._pause(interval_ms):

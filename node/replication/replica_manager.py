@@ -84,7 +84,8 @@ class ReplicaManager:
         self.isr_updates = IsrUpdates(broker_id, isr_store, purgatories, clock, self.apply_facts, note_isr, events)
         self.fetchers = fetchers
         self._max_lag_ms = max_lag_ms
-        self._topic_log_configs = TopicLogConfigs(topic_defaults or LogConfig())
+        self._topic_defaults = topic_defaults or LogConfig()
+        self._topic_log_configs = TopicLogConfigs(self._topic_defaults)
         self.offload = offload
         self._on_storage_error = on_storage_error
         self._replicas: dict[TopicPartition, Replica] = {}
@@ -219,6 +220,16 @@ class ReplicaManager:
         high_watermark = max(self.recovered_high_watermark(tp), log_.log_start_offset)
         partition = Partition(self.broker_id, tp, max_lag_ms=self._max_lag_ms, high_watermark=high_watermark)
         return Replica(topic_id, log_, partition, self._log_flusher.begin, self.events, self.storage_failed)
+
+    def replace_topic_defaults(self, defaults: LogConfig) -> None:
+        """Give every replica the new defaults for the settings that its topic does not have."""
+        if defaults == self._topic_defaults:
+            return
+        self._topic_defaults, self._topic_log_configs = defaults, TopicLogConfigs(defaults)
+        for replica in self:
+            topic = self.metadata.topic(replica.topic_partition.topic)
+            if topic is not None and topic.topic_id == replica.topic_id and not replica.offline:
+                self._configure(replica, self._topic_log_configs.of(topic.name, topic.configs, replica.log.config))
 
     def reconfigure(self, infos: Iterable[TopicInfo]) -> None:
         """Apply changed settings to the online replicas of these topics. Invalid settings are not applied."""

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from node.settings.listeners import ListenerEndpoint, parse_listeners
 from storage.configs.broker_config import SYNONYMS, renamed, topic_defaults
 from storage.configs.log_config import LogConfig
-from storage.configs.parsers import as_text
+from storage.configs.parsers import as_text, number
 from tidelog.errors import ConfigError, InvalidConfigError
 from tidelog.model import Endpoint
 from tidelog.nearest_names import nearest_names
@@ -219,6 +219,30 @@ class BrokerSettings:
     def listener_endpoints(self) -> tuple[ListenerEndpoint, ...]:
         """Return the listeners with their bound and their advertised addresses, in the order of `listeners`."""
         return parse_listeners(self.listeners, self.advertised_listeners)
+
+    @staticmethod
+    def knows(name: str) -> bool:
+        """Return whether there is a setting with this name of Kafka."""
+        ours = name.replace(".", "_")
+        return ours in _TOPIC_DEFAULTS or any(each.name == ours for each in _own_fields())
+
+    def replaced(self, configs: Mapping[str, str]) -> BrokerSettings:
+        """Return these settings with other numbers and other defaults of topics: texts by Kafka's names.
+
+        `given` stays as it is. Raise InvalidConfigError, which names the setting that is wrong.
+        """
+        texts = {name.replace(".", "_"): text for name, text in configs.items()}
+        own: dict[str, Any] = {}
+        for each in _own_fields():
+            if each.name in texts:
+                text = texts.pop(each.name)
+                try:
+                    own[each.name] = number(each.metadata["least"], each.metadata["most"])(text.strip())
+                except ValueError as error:
+                    raise InvalidConfigError(f"{each.name.replace('_', '.')}={text}: {error}") from None
+        given = {_TOPIC_DEFAULTS[name]: text for name, text in self.given.items() if name in _TOPIC_DEFAULTS}
+        given |= {_TOPIC_DEFAULTS[name]: text for name, text in texts.items()}
+        return replace(self, **own, topic_defaults=topic_defaults(given))
 
     @classmethod
     def load(cls, *paths: Path) -> BrokerSettings:

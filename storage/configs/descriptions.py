@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from storage.configs.broker_config import SYNONYMS
 from storage.configs.docs import MEANINGS
@@ -12,13 +12,15 @@ from tidelog.protocol.admin_messages import ConfigEntry, ConfigSource, ConfigSyn
 _BUILT_IN = LogConfig().to_topic_configs()
 
 
-def describe_topic(configs: Mapping[str, str], given: Mapping[str, str], defaults: LogConfig) -> Iterator[ConfigEntry]:
+def describe_topic(
+    configs: Mapping[str, str], given: Callable[[str], Iterable[ConfigSynonym]], defaults: LogConfig
+) -> Iterator[ConfigEntry]:
     """Yield every topic setting, and unknown ones among the topic's own, ordered by name, with its effective value.
 
-    The synonyms of a setting are its sources, the effective one first: topic, broker file, built-in default.
+    The synonyms of a setting are its sources, the effective one first: topic, broker, built-in default.
 
     configs    the topic's own settings
-    given      the settings in the broker's file, by Kafka's names
+    given      returns the values that the broker was given for a setting by Kafka's name, the effective one first
     defaults   the effective settings of a topic without any of its own
     """
     inherited = defaults.to_topic_configs()
@@ -36,13 +38,14 @@ def describe_topic(configs: Mapping[str, str], given: Mapping[str, str], default
         )
 
 
-def _synonyms(name: str, configs: Mapping[str, str], given: Mapping[str, str]) -> Iterator[ConfigSynonym]:
+def _synonyms(
+    name: str, configs: Mapping[str, str], given: Callable[[str], Iterable[ConfigSynonym]]
+) -> Iterator[ConfigSynonym]:
     if name in configs:
         yield ConfigSynonym(name, configs[name], ConfigSource.DYNAMIC_TOPIC_CONFIG)
     names = [broker_name for broker_name, _ in SYNONYMS.get(name, ())]
     for broker_name in names:
-        if broker_name in given:
-            yield ConfigSynonym(broker_name, given[broker_name], ConfigSource.STATIC_BROKER_CONFIG)
+        yield from given(broker_name)
     if name in _BUILT_IN:
         yield ConfigSynonym(names[0] if names else name, _BUILT_IN[name], ConfigSource.DEFAULT_CONFIG)
 

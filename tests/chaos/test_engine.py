@@ -10,6 +10,7 @@ import pytest
 
 from node.handlers.config_descriptions import describe_broker
 from node.settings.broker_settings import BrokerSettings
+from node.settings.dynamic_settings import DynamicSettings
 from tidelog.errors import LocalError
 from verify.chaos.targets.container_target import kafka_address_here, reachable, settings_of
 from verify.chaos.targets.engine import find_engine, of_inspection
@@ -89,7 +90,9 @@ def test_zookeeper_hosts_become_addresses_of_containers() -> None:
 
 
 def test_reported_settings_have_the_names_of_the_settings_file() -> None:
-    described = describe_broker(BrokerSettings.load(COMPOSE / "cluster.toml", COMPOSE / "broker-1.toml"))
+    described = describe_broker(
+        DynamicSettings(BrokerSettings.load(COMPOSE / "cluster.toml", COMPOSE / "broker-1.toml"))
+    )
     settings = settings_of({entry.name: entry for entry in described})
     assert settings["zookeeper"].endswith(":2181/tidelog")
     assert settings["http_listener"] == "0.0.0.0:9680"

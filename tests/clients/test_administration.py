@@ -131,6 +131,30 @@ def test_confluent_kafka_changes_settings_with_both_apis(
     assert settings["auto.create.topics.enable"].value == "true" and settings["auto.create.topics.enable"].is_read_only
 
 
+def test_confluent_kafka_changes_settings_of_running_brokers(confluent: AdminClient) -> None:
+    def change(broker: str, name: str, value: str | None) -> None:
+        operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+        entries = [ConfigEntry(name, value, incremental_operation=operation)]
+        resource = ConfigResource(ResourceType.BROKER, broker, incremental_configs=entries)
+        confluent.incremental_alter_configs([resource])[resource].result(S)
+
+    def shown(broker: str, name: str) -> tuple[str, int]:
+        asked = ConfigResource(ResourceType.BROKER, broker)
+        entry = confluent.describe_configs([asked])[asked].result(S)[name]
+        return entry.value, entry.source
+
+    own, default = CkConfigSource.DYNAMIC_BROKER_CONFIG.value, CkConfigSource.DEFAULT_CONFIG.value
+    change("2", "max.connections", "9000")
+    change("2", "log.flush.interval.ms", "86400000")
+    assert shown("2", "max.connections") == ("9000", own)
+    assert shown("1", "max.connections") == ("10000", default)
+    with pytest.raises(ck.KafkaException, match="takes this setting from its file"):
+        change("2", "num.partitions", "5")
+    for name in ("max.connections", "log.flush.interval.ms", "leader.replication.throttled.rate"):
+        change("2", name, None)
+    assert shown("2", "max.connections") == ("10000", default)
+
+
 def test_confluent_kafka_deletes_records(
     client: Callable[[str], ForeignClient], confluent: AdminClient, written: str
 ) -> None:

@@ -26,7 +26,7 @@ from tests.node.client_requests import TP, values_of
 from tests.node.memory_log import MemoryLog
 from tests.node.memory_network import FIRST_PORT, LATENCY_S, MemoryConnection, MemoryNetwork
 from tests.node.offsets_topic import MemoryOffsetsTopic, NoZooKeeperOffsets
-from tests.node.topic_settings import TopicSettings, broker_settings
+from tests.node.topic_settings import MemoryBrokers, TopicSettings, broker_settings
 from tests.virtual_time import VirtualClock
 from tidelog.errors import NotControllerError, StorageError
 from tidelog.model import Endpoint, TopicPartition
@@ -157,7 +157,7 @@ class Node:
             self.replicas, settings, topic, topic.create, lambda: self.cut_off, Random(broker_id)
         )
         more = {
-            **admin_handlers(self.replicas, settings, TopicSettings()),
+            **admin_handlers(self.replicas, MemoryBrokers(settings), TopicSettings()),
             **group_handlers(self.groups, NoZooKeeperOffsets()),
         }
         self.handlers = Handlers(self.replicas, self.metadata, states, NoController(), more)

@@ -14,10 +14,11 @@ from cluster.zookeeper.topic_configs import Change
 from node.handlers.configs import Configs
 from node.metadata.metadata_cache import MetadataCache
 from node.settings.broker_settings import BrokerSettings
+from storage.configs.log_config import LogConfig
 from tests.node.client_requests import TP, fetch_request
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.node.memory_node import Node
-from tests.node.topic_settings import TopicSettings, broker_settings
+from tests.node.topic_settings import MemoryBrokers, TopicSettings, broker_settings
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.clock import SystemClock
 from tidelog.errors import (
@@ -72,14 +73,16 @@ def loaded(tmp_path: Path, text: str) -> BrokerSettings:
 # --- describing --------------------------------------------------------------------------------------------
 
 
-async def test_all_brokers_together_have_no_dynamic_settings() -> None:
-    configs = Configs(broker_settings(), TopicSettings(), MetadataCache("c"), SystemClock())
+async def test_all_brokers_together_have_no_settings_at_first() -> None:
+    configs = Configs(MemoryBrokers(broker_settings()), TopicSettings(), MetadataCache("c"), SystemClock())
     assert by_name(await describe(configs, BROKER, "")) == {}
 
 
 async def test_settings_of_a_topic_come_with_their_sources(tmp_path: Path) -> None:
     settings = loaded(tmp_path, "log_retention_hours = 2\n")
-    configs = Configs(settings, TopicSettings({"t": {"segment.bytes": "5000"}}), MetadataCache("c"), SystemClock())
+    configs = Configs(
+        MemoryBrokers(settings), TopicSettings({"t": {"segment.bytes": "5000"}}), MetadataCache("c"), SystemClock()
+    )
     entries = by_name(await describe(configs, TOPIC, "t", include_synonyms=True))
     assert (entries["segment.bytes"].value, entries["segment.bytes"].source) == (
         "5000",
@@ -92,7 +95,7 @@ async def test_settings_of_a_topic_come_with_their_sources(tmp_path: Path) -> No
 
 
 async def test_description_contains_only_the_requested_fields() -> None:
-    configs = Configs(broker_settings(), TopicSettings({"t": {}}), MetadataCache("c"), SystemClock())
+    configs = Configs(MemoryBrokers(broker_settings()), TopicSettings({"t": {}}), MetadataCache("c"), SystemClock())
     (entry,) = (await describe(configs, TOPIC, "t", "flush.ms", "no.such")).entries
     assert (entry.name, entry.synonyms, entry.documentation) == ("flush.ms", (), None)
     (entry,) = (await describe(configs, TOPIC, "t", "flush.ms", include_documentation=True)).entries
@@ -101,7 +104,7 @@ async def test_description_contains_only_the_requested_fields() -> None:
 
 async def test_settings_of_a_broker_come_from_its_file_and_the_defaults(tmp_path: Path) -> None:
     text = 'log_retention_hours = 2\nnum_partitions = 7\nlog_cleanup_policy = ["compact", "delete"]\n'
-    configs = Configs(loaded(tmp_path, text), TopicSettings(), MetadataCache("c"), SystemClock())
+    configs = Configs(MemoryBrokers(loaded(tmp_path, text)), TopicSettings(), MetadataCache("c"), SystemClock())
     entries = by_name(await describe(configs, BROKER, "1", include_synonyms=True, include_documentation=True))
     described = {name: (entries[name].value, entries[name].source) for name in entries}
     assert described["num.partitions"] == ("7", ConfigSource.STATIC_BROKER_CONFIG)
@@ -112,7 +115,9 @@ async def test_settings_of_a_broker_come_from_its_file_and_the_defaults(tmp_path
     assert described["log.segment.bytes"] == (str(1 << 30), ConfigSource.DEFAULT_CONFIG)
     assert "log.retention.ms" not in entries, "the file gives this setting under another name"
     assert [synonym.value for synonym in entries["num.partitions"].synonyms] == ["7", "1"]
-    assert all(entry.is_read_only and entry.documentation for entry in entries.values())
+    assert all(entry.documentation for entry in entries.values())
+    assert [name for name in ("num.partitions", "log.segment.bytes", "min.insync.replicas", "max.connections")
+            if entries[name].is_read_only] == ["num.partitions", "min.insync.replicas"]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -126,14 +131,14 @@ async def test_settings_of_a_broker_come_from_its_file_and_the_defaults(tmp_path
     ],
 )
 async def test_resource_types_without_settings_are_refused(kind: int, name: str, error: Any) -> None:
-    configs = Configs(broker_settings(1), TopicSettings({"t": {}}), MetadataCache("c"), SystemClock())
+    configs = Configs(MemoryBrokers(broker_settings(1)), TopicSettings({"t": {}}), MetadataCache("c"), SystemClock())
     described = await describe(configs, kind, name)
     assert (described.error_code, described.entries) == (error.code, ())
     assert described.error_message
 
 
 async def test_request_with_too_many_resources_is_refused_as_a_whole() -> None:
-    configs = Configs(broker_settings(), TopicSettings({"t": {}}), MetadataCache("c"), SystemClock())
+    configs = Configs(MemoryBrokers(broker_settings()), TopicSettings({"t": {}}), MetadataCache("c"), SystemClock())
     many = 1001
     with pytest.raises(InvalidRequestError, match="1001 resources"):
         await configs.describe(DescribeConfigsRequest((ConfigQuery(TOPIC, "t"),) * many), -1)
@@ -146,7 +151,7 @@ async def test_request_with_too_many_resources_is_refused_as_a_whole() -> None:
 
 async def test_changes_are_written_together_or_not_at_all() -> None:
     topics = TopicSettings({"t": {"retention.ms": "5"}})
-    configs = Configs(broker_settings(), topics, MetadataCache("c"), SystemClock())
+    configs = Configs(MemoryBrokers(broker_settings()), topics, MetadataCache("c"), SystemClock())
     drop = ConfigChange("retention.ms", None, ConfigOp.DELETE)
     assert (await alter(configs, TOPIC, "t", drop, ConfigChange("flush.ms", "9"))).error_code == 0
     assert topics.topics == {"t": {"flush.ms": "9"}}
@@ -164,7 +169,7 @@ async def test_answer_waits_until_this_broker_has_the_settings_or_a_bound() -> N
         metadata.update(UpdateMetadataRequest(1, 1, (), (), described))
 
     controller_sends("1")
-    configs = Configs(broker_settings(), topics, metadata, SystemClock())
+    configs = Configs(MemoryBrokers(broker_settings()), topics, metadata, SystemClock())
     loop = asyncio.get_running_loop()
     begun = loop.time()
     answer = asyncio.ensure_future(alter(configs, TOPIC, "t", ConfigChange("flush.ms", "9")))
@@ -179,7 +184,7 @@ async def test_answer_waits_until_this_broker_has_the_settings_or_a_bound() -> N
 
 async def test_validate_only_refuses_invalid_settings_and_writes_nothing() -> None:
     topics = TopicSettings({"t": {}})
-    configs = Configs(broker_settings(), topics, MetadataCache("c"), SystemClock())
+    configs = Configs(MemoryBrokers(broker_settings()), topics, MetadataCache("c"), SystemClock())
     assert (await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "9"), dry=True)).error_code == 0
     refused = await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "x"), dry=True)
     assert (refused.error_code, topics.topics) == (InvalidConfigError.code, {"t": {}})
@@ -191,7 +196,7 @@ async def test_each_resource_of_a_request_has_its_own_outcome() -> None:
     topics = TopicSettings({"a": {}, "b": {}})
     change = (ConfigChange("flush.ms", "9"),)
     resources = tuple(ConfigAlteration(TOPIC, name, change) for name in ("a", "nowhere", "b", "b"))
-    answer = await Configs(broker_settings(), topics, MetadataCache("c"), SystemClock()).alter(
+    answer = await Configs(MemoryBrokers(broker_settings()), topics, MetadataCache("c"), SystemClock()).alter(
         IncrementalAlterConfigsRequest(resources), -1
     )
     assert [(each.resource_name, each.error_code) for each in answer.resources] == [
@@ -206,17 +211,87 @@ async def test_each_resource_of_a_request_has_its_own_outcome() -> None:
 @pytest.mark.parametrize(
     ("broker", "setting", "error", "message"),
     [
-        ("1", "num.partitions", InvalidConfigError, "num.partitions: read-only"),
-        ("", "log.retention.ms", InvalidConfigError, "log.retention.ms: read-only"),
+        ("1", "num.partitions", InvalidConfigError, "num.partitions: a broker takes this setting from its file"),
+        ("", "min.insync.replicas", InvalidConfigError, "min.insync.replicas: a broker takes this setting from its"),
+        ("1", "log.retention.hours", InvalidConfigError, "log.retention.hours: a broker takes this setting"),
+        ("1", "log.retention.ms", InvalidConfigError, "log.retention.ms=x: must be a whole number"),
+        ("1", "max.connections", InvalidConfigError, "max.connections=x: must be a whole number"),
+        ("1", "leader.replication.throttled.rate", InvalidConfigError, "leave the throttle out"),
         ("1", "no.such", InvalidConfigError, "no broker setting 'no.such'"),
         ("2", "num.partitions", InvalidRequestError, "broker '2': broker 1 knows only its own settings"),
     ],
 )
-async def test_settings_of_a_broker_are_read_only(broker: str, setting: str, error: Any, message: str) -> None:
-    configs = Configs(broker_settings(1), TopicSettings(), MetadataCache("c"), SystemClock())
-    refused = await alter(configs, BROKER, broker, ConfigChange(setting, "1"))
-    assert refused.error_code == error.code
-    assert message in (refused.error_message or "")
+async def test_setting_that_a_running_broker_cannot_change_is_refused(
+    broker: str, setting: str, error: Any, message: str
+) -> None:
+    brokers = MemoryBrokers(broker_settings(1))
+    configs = Configs(brokers, TopicSettings(), MetadataCache("c"), SystemClock())
+    for dry in (True, False):
+        refused = await alter(configs, BROKER, broker, ConfigChange(setting, "x"), dry=dry)
+        assert refused.error_code == error.code
+        assert message in (refused.error_message or "")
+    assert not brokers.configs and brokers.settings.current == brokers.settings.static
+
+
+async def test_settings_of_this_broker_hide_those_of_all_and_of_its_file(tmp_path: Path) -> None:
+    brokers = MemoryBrokers(loaded(tmp_path, "max_connections = 70\n"))
+    configs = Configs(brokers, TopicSettings({"t": {}}), MetadataCache("c"), SystemClock())
+
+    async def source(kind: int, resource: str, name: str) -> tuple[str | None, int]:
+        (entry,) = (await describe(configs, kind, resource, name)).entries
+        return entry.value, entry.source
+
+    file, of_all, own = (
+        ConfigSource.STATIC_BROKER_CONFIG,
+        ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+        ConfigSource.DYNAMIC_BROKER_CONFIG,
+    )
+    assert (await alter(configs, BROKER, "", ConfigChange("max.connections", "5"), dry=True)).error_code == 0
+    assert await source(BROKER, "1", "max.connections") == ("70", file), "the change was only validated"
+    for name in ("max.connections", "log.retention.ms"):
+        assert (await alter(configs, BROKER, "", ConfigChange(name, "50000"))).error_code == 0
+    assert (await alter(configs, BROKER, "1", ConfigChange("max.connections", "6"))).error_code == 0
+    assert await source(BROKER, "1", "max.connections") == ("6", own)
+    assert await source(BROKER, "", "max.connections") == ("50000", of_all)
+    assert await source(TOPIC, "t", "retention.ms") == ("50000", of_all)
+    (entry,) = (await describe(configs, BROKER, "1", "max.connections", include_synonyms=True)).entries
+    assert [each.value for each in entry.synonyms] == ["6", "50000", "70", "10000"]
+    assert (brokers.settings.current.max_connections, brokers.settings.current.topic_defaults.retention_ms) == (
+        6,
+        50000,
+    )
+    assert (await alter(configs, BROKER, "1", ConfigChange("max.connections", None, ConfigOp.DELETE))).error_code == 0
+    assert brokers.settings.current.max_connections == 50000
+    append = ConfigChange("log.cleanup.policy", "compact", ConfigOp.APPEND)
+    assert (await alter(configs, BROKER, "1", append)).error_code == 0
+    assert await source(TOPIC, "t", "cleanup.policy") == ("compact,delete", own)
+
+
+async def test_setting_that_is_not_set_can_be_deleted_whatever_its_name() -> None:
+    brokers = MemoryBrokers(broker_settings())
+    configs = Configs(brokers, TopicSettings(), MetadataCache("c"), SystemClock())
+    for name in ("leader.replication.throttled.rate", "num.partitions", "no.such"):
+        for broker in ("1", ""):
+            assert (await alter(configs, BROKER, broker, ConfigChange(name, None, ConfigOp.DELETE))).error_code == 0
+    assert brokers.settings.current == brokers.settings.static
+
+
+async def test_settings_that_another_program_wrote_wrongly_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    brokers = MemoryBrokers(broker_settings())
+    lags = {"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "5"}
+    brokers.configs["1"] = {"no.such": "1", "num.partitions": "3", "max.connections": "-1", **lags}
+    configs = Configs(brokers, TopicSettings(), MetadataCache("c"), SystemClock())
+    assert (await alter(configs, BROKER, "", ConfigChange("max.connections.per.ip", "7"))).error_code == 0
+    current = brokers.settings.current
+    assert (current.max_connections_per_ip, current.max_connections, current.num_partitions) == (7, 10_000, 1)
+    assert current.topic_defaults.min_compaction_lag_ms == 9
+    assert [name for name in brokers.configs["1"] if name in caplog.text] == [
+        "no.such",
+        "num.partitions",
+        "max.connections",
+        "log.cleaner.min.compaction.lag.ms",
+        "log.cleaner.max.compaction.lag.ms",
+    ]
 
 
 async def test_settings_requests_fail_without_zookeeper() -> None:
@@ -227,7 +302,7 @@ async def test_settings_requests_fail_without_zookeeper() -> None:
         async def change(self, topic: str, change: Change) -> Mapping[str, str] | None:
             raise OutcomeUnknownError("no answer")
 
-    configs = Configs(broker_settings(), Silent(), MetadataCache("c"), SystemClock())
+    configs = Configs(MemoryBrokers(broker_settings()), Silent(), MetadataCache("c"), SystemClock())
     assert (await describe(configs, TOPIC, "t")).error_code == RequestTimedOutError.code
     altered = await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "9"))
     assert (altered.error_code, altered.error_message) == (RequestTimedOutError.code, "ZooKeeper: no answer")
@@ -247,7 +322,7 @@ async def test_items_not_started_by_the_deadline_are_not_carried_out() -> None:
             return await self.read(topic)
 
     clock = VirtualClock()
-    configs = Configs(broker_settings(), Away(), MetadataCache("c"), clock)
+    configs = Configs(MemoryBrokers(broker_settings()), Away(), MetadataCache("c"), clock)
     names = [f"t{number}" for number in range(1000)]
     queries = tuple(ConfigQuery(TOPIC, name) for name in names)
     described = await configs.describe(DescribeConfigsRequest(queries), clock.monotonic_ms() + 3000)
@@ -284,6 +359,20 @@ async def test_new_settings_apply_to_open_logs() -> None:
             assert (config_of(node).retention_ms, config_of(node).segment_bytes) == (5, 100)
             assert config_of(node).compact
             assert node.replica().partition.min_insync_replicas == 1, "the topic no longer overrides the setting"
+
+
+@on_virtual_time
+async def test_new_defaults_apply_to_the_settings_that_a_topic_lacks() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await send_settings(cluster, retention_ms="5")
+        for node in cluster.nodes.values():
+            defaults = LogConfig.from_topic_configs({"retention.ms": "7", "max.message.bytes": "100"})
+            node.replicas.replace_topic_defaults(defaults)
+            assert (config_of(node).retention_ms, config_of(node).max_message_bytes) == (5, 100)
+        assert (await cluster.produce(b"x" * 200))[0] == MessageTooLargeError.code
+        await send_settings(cluster)
+        assert config_of(cluster.leader).retention_ms == 7
 
 
 @on_virtual_time

@@ -26,7 +26,7 @@ from tests.node.client_requests import produce_request
 from tests.node.controller_cluster import Cluster, run
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.offsets_topic import OFFSETS
-from tests.node.topic_settings import TopicSettings, broker_settings
+from tests.node.topic_settings import MemoryBrokers, TopicSettings, broker_settings
 from tests.virtual_time import on_virtual_time
 from tidelog.clock import SystemClock
 from tidelog.errors import InvalidPartitionsError, InvalidTopicError, PolicyViolationError
@@ -312,7 +312,7 @@ async def alter(configs: Configs, *changes: ConfigChange, dry: bool = False) -> 
 )
 async def test_a_broker_refuses_settings_that_endanger_the_offsets_topic(change: ConfigChange, dry: bool) -> None:
     topics, metadata = the_offsets_topic()
-    refused = await alter(Configs(broker_settings(), topics, metadata, SystemClock()), change, dry=dry)
+    refused = await alter(Configs(MemoryBrokers(broker_settings()), topics, metadata, SystemClock()), change, dry=dry)
     assert (refused.error_code, topics.topics) == (PolicyViolationError.code, {OFFSETS_TOPIC: SAFE})
     assert change.name in (refused.error_message or "")
 
@@ -320,7 +320,7 @@ async def test_a_broker_refuses_settings_that_endanger_the_offsets_topic(change:
 @on_virtual_time
 async def test_a_broker_changes_harmless_settings_of_the_offsets_topic() -> None:
     topics, metadata = the_offsets_topic()
-    configs = Configs(broker_settings(), topics, metadata, SystemClock())
+    configs = Configs(MemoryBrokers(broker_settings()), topics, metadata, SystemClock())
     changes = ConfigChange("flush.messages", "1"), ConfigChange("min.insync.replicas", "3")
     assert (await alter(configs, *changes)).error_code == 0
     assert topics.topics[OFFSETS_TOPIC] == SAFE | {"flush.messages": "1", "min.insync.replicas": "3"}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from node.replication.log_maintenance import MaintenanceLoop
 from node.settings.broker_settings import BrokerSettings
+from node.settings.dynamic_settings import DynamicSettings
 from storage.descriptor_reserve import OutOfDescriptorsError
 from storage.log.batch_validation import validate_batch
 from storage.log.log import Log
@@ -59,7 +60,9 @@ class BrokerOnDisk:
     ) -> MaintenanceLoop:
         chosen = dataclasses.replace(SETTINGS, **settings)  # type: ignore[arg-type]
         maintenance = maintenance or LogMaintenance(self.manager, self.files)
-        return MaintenanceLoop(chosen, self.node.replicas, self.manager, maintenance, clock or SystemClock())
+        return MaintenanceLoop(
+            DynamicSettings(chosen), self.node.replicas, self.manager, maintenance, clock or SystemClock()
+        )
 
 
 @asynccontextmanager
@@ -195,7 +198,13 @@ async def test_state_of_idle_producers_is_dropped(tmp_path: Path) -> None:
         now_ms = SystemClock().now_ms()
         batch = keyed((b"a", b"1"), timestamp=now_ms, producer_id=7, producer_epoch=0, base_sequence=0)
         here.log.append_as_leader(batch, 0, now_ms)
-        maintenance = here.maintenance_loop(producer_id_expiration_ms=1, producer_id_expiration_check_interval_ms=1)
+        settings = DynamicSettings(dataclasses.replace(SETTINGS, producer_id_expiration_check_interval_ms=1))
+        maintenance = MaintenanceLoop(
+            settings, here.node.replicas, here.manager, LogMaintenance(here.manager, here.files), SystemClock()
+        )
+        await maintenance.forget_idle_producers()
+        assert here.log.last_offsets_of_producers, "the time to keep them is a day at first"
+        settings.apply({"producer.id.expiration.ms": "1"}, {})
         maintenance.start()
         await until(lambda: not here.log.last_offsets_of_producers)
         await maintenance.stop()

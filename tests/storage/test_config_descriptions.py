@@ -16,7 +16,10 @@ TOPIC, FILE, DEFAULT = (
 
 
 def described(configs: dict[str, str], given: dict[str, str]) -> dict[str, ConfigEntry]:
-    return {entry.name: entry for entry in describe_topic(configs, given, topic_defaults(given))}
+    def of(name: str) -> list[ConfigSynonym]:
+        return [ConfigSynonym(name, given[name], FILE)] if name in given else []
+
+    return {entry.name: entry for entry in describe_topic(configs, of, topic_defaults(given))}
 
 
 def test_synonyms_list_topic_then_broker_then_default() -> None:

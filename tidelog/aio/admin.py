@@ -280,7 +280,7 @@ class Admin(LoopBound):
         A value of None deletes a setting. ConfigChange objects in place of the mapping append to lists and subtract
         from them. The call returns when the changes are stored; the brokers apply them a moment later. With
         `validate_only` nothing is stored. Raises the first resource's error; the changes of other resources may be
-        stored. InvalidConfigError names the setting (also a broker's settings, which are read-only).
+        stored. InvalidConfigError names the setting (also one that a broker cannot change while it runs).
         """
         wanted = admin_arguments.config_changes("configs", configs)
         validate_only, deadline_ms = arguments.flag("validate_only", validate_only), self._deadline_ms(timeout_ms)

@@ -22,6 +22,8 @@ class ConfigSource(IntEnum):
     """The source of a setting's value, with Kafka's numbers; the source with the smaller number takes precedence."""
 
     DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
 
@@ -165,10 +167,11 @@ class IncrementalAlterConfigsResponse(Response):
 
 @frozen
 class IncrementalAlterConfigsRequest(Request):
-    """Changes settings of topics; any broker may be asked. A broker's settings are read-only.
+    """Changes settings of topics, of the broker that is asked, or of all brokers (an empty name).
 
-    The broker writes the changes to ZooKeeper and waits at most half a second until the controller has sent them to it.
-    `validate_only` checks the changes without making them.
+    Any broker may be asked about topics and all brokers. A broker writes the changes to ZooKeeper. For a topic it waits
+    at most half a second until the controller has sent them to it. `validate_only` checks the changes without making
+    them.
     """
 
     resources: tuple[ConfigAlteration, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from node.kafka.api_versions import SOFTWARE_FROM, note_software, offered, refused
 from node.kafka.calls import Call, KafkaApi, NativeHandler, Outcome
@@ -18,9 +18,11 @@ from node.kafka.translation.records import RecordTranslation
 from node.kafka.translation.replicas import ReplicaTranslation
 from node.kafka.translation.topics import TopicConfigs, TopicTranslation
 from node.metadata.metadata_cache import MetadataCache
+from node.settings.dynamic_settings import DynamicSettings
 from storage.configs.descriptions import describe_topic
 from storage.configs.log_config import LogConfig
 from tidelog.clock import Clock
+from tidelog.protocol.admin_messages import ConfigEntry
 from tidelog.protocol.kafka.messages.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
@@ -67,20 +69,21 @@ from tidelog.protocol.kafka.messages.topics import (
 from tidelog.protocol.kafka.schema import Versions
 
 
-def topic_configs_by(given: Mapping[str, str], defaults: LogConfig) -> TopicConfigs:
+def topic_configs_by(settings: DynamicSettings) -> TopicConfigs:
     """Return the function that describes topics of a broker with these settings; see `describe_topic`."""
-    return lambda configs: describe_topic(configs, given, defaults)
+    return lambda configs: describe_topic(configs, settings.synonyms, settings.current.topic_defaults)
 
 
-#: Describes topics of a broker whose file has no settings.
-WITHOUT_SETTINGS = topic_configs_by({}, LogConfig())
+def _without_settings(configs: Mapping[str, str]) -> Iterable[ConfigEntry]:
+    """Describe topics of a broker whose file has no settings."""
+    return describe_topic(configs, lambda name: (), LogConfig())
 
 
 def kafka_apis(
     handle: NativeHandler,
     metadata: MetadataCache,
     clock: Clock,
-    topic_configs: TopicConfigs = WITHOUT_SETTINGS,
+    topic_configs: TopicConfigs = _without_settings,
 ) -> list[KafkaApi]:
     """Return the APIs of one broker, in front of its handler of typed requests.
 

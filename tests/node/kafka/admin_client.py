@@ -15,6 +15,7 @@ from node.metadata.metadata_cache import MetadataCache
 from node.net.server import RequestContext
 from tests.node.controller_cluster import Broker
 from tests.node.kafka.kafka_requests import ask_one_of
+from tests.node.topic_settings import MemoryBrokers
 from tidelog.clock import SystemClock
 from tidelog.protocol import messages as native
 from tidelog.protocol.control_messages import UpdateMetadataRequest
@@ -58,7 +59,7 @@ def client_of(broker: Broker, *, auto_create_at: ControllerElector | None = None
     automatic = AutoTopicCreation(
         settings, metadata, lambda asked: controller.topics.create_topics(asked), broker.clock
     )
-    configs = Configs(broker.settings, broker.zk_client.topic_configs, metadata, broker.clock)
+    configs = Configs(MemoryBrokers(broker.settings), broker.zk_client.topic_configs, metadata, broker.clock)
     table: dict[ApiKey, Any] = {
         ApiKey.METADATA: lambda request, _: automatic.describe(request, CLIENTS),
         ApiKey.CREATE_TOPICS: lambda request, _: elector.topics.create_topics(request),

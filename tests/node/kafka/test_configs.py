@@ -11,7 +11,7 @@ from cluster.zookeeper.topic_configs import Change
 from node.handlers.configs import MAX_RESOURCES, Configs
 from node.metadata.metadata_cache import MetadataCache
 from tests.node.kafka.admin_client import KafkaClient
-from tests.node.topic_settings import TopicSettings, broker_settings
+from tests.node.topic_settings import MemoryBrokers, TopicSettings, broker_settings
 from tidelog.clock import SystemClock
 from tidelog.errors import InvalidConfigError, InvalidRequestError, UnknownTopicOrPartitionError
 from tidelog.protocol.admin_messages import ConfigOp, ConfigResourceType, ConfigSource, ConfigType
@@ -31,7 +31,7 @@ TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 
 
 def client(topics: TopicSettings) -> KafkaClient:
-    configs = Configs(broker_settings(), topics, MetadataCache("c"), SystemClock())
+    configs = Configs(MemoryBrokers(broker_settings()), topics, MetadataCache("c"), SystemClock())
     table: dict[ApiKey, Any] = {
         ApiKey.DESCRIBE_CONFIGS: configs.describe,
         ApiKey.ALTER_CONFIGS: configs.replace,
@@ -86,13 +86,17 @@ async def test_nothing_unasked_is_described() -> None:
     assert found == everything, "an empty list of names means all, as null does"
 
 
-async def test_settings_of_brokers_are_read_only_and_their_own() -> None:
+async def test_settings_of_brokers_are_their_own() -> None:
     found = await describe(TopicSettings(), 4, BROKER, "1")
-    assert found.error_code == 0 and found.configs and all(each.read_only for each in found.configs)
-    assert (await describe(TopicSettings(), 4, BROKER, "")).configs == (), "there are no dynamic settings of brokers"
+    assert found.error_code == 0 and found.configs
+    assert {each.name: each.read_only for each in found.configs}.items() >= {
+        ("max.connections", False),
+        ("broker.id", True),
+    }
+    assert (await describe(TopicSettings(), 4, BROKER, "")).configs == ()
     other = await describe(TopicSettings(), 4, BROKER, "2")
     assert other.error_code == InvalidRequestError.code and other.error_message and not other.configs
-    (refused,) = await replace(TopicSettings(), 2, replacing("1", BROKER, log_retention_ms="5"))
+    (refused,) = await replace(TopicSettings(), 2, replacing("1", BROKER, num_partitions="5"))
     assert refused.error_code == InvalidConfigError.code and refused.error_message
 
 

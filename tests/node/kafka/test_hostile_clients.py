@@ -350,6 +350,11 @@ async def test_connection_beyond_the_limit_is_closed(limits: ListenerLimits, cap
         with caplog.at_level(logging.WARNING):
             assert await (await broker.client()).rest() == b""
         assert "max_connections" in caplog.text
+        broker.listener.replace_limits(limits._replace(max_connections=4, max_connections_per_ip=4))
+        another = await broker.client()
+        another.send(heartbeat(4))
+        await another.response()
+        another.writer.close()
         clients[0].writer.close()
         clients[1].send(heartbeat(5))
         await clients[1].response()

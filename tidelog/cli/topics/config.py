@@ -34,9 +34,9 @@ def describe(
 ) -> None:
     """Show each setting's value and source.
 
-    The source of a topic's setting is the topic itself (tidelog topic alter), the file of the answering broker, or the
-    default. The settings of a broker come from its file, are shown under the names in that file, and change only when
-    the broker restarts.
+    The source of a topic's setting is the topic itself (tidelog topic alter), the answering broker, or the default. The
+    settings of a broker come from its file, and are shown under the names in that file. Some can be changed for one
+    broker or for all brokers while these run, by Kafka's tools: their source is "broker" or "all brokers".
     """
     if (topic is None) == (broker is None):
         raise click.UsageError("name a TOPIC, or give --broker ID")
@@ -73,12 +73,16 @@ def _source(entry: ConfigEntry) -> str:
 
     if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG:
         return "topic"
-    if entry.source != ConfigSource.STATIC_BROKER_CONFIG:
-        return "default"
+    of_broker = {
+        ConfigSource.DYNAMIC_BROKER_CONFIG: "broker",
+        ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: "all brokers",
+        ConfigSource.STATIC_BROKER_CONFIG: "broker's file",
+    }
+    source = of_broker.get(ConfigSource(entry.source), "default")
     given = entry.synonyms[0] if entry.synonyms else None
-    if given is None or given.name == entry.name:
-        return "broker's file"
-    return f"broker's file: {_name(given.name, True)}={given.value}"
+    if source == "default" or given is None or given.name == entry.name:
+        return source
+    return f"{source}: {_name(given.name, True)}={given.value}"
 
 
 def _as_json(entry: ConfigEntry, *, of_broker: bool) -> dict[str, object]:
