@@ -74,7 +74,7 @@ def test_program_of_the_page_runs_as_typed(address: str, tmp_path: Path, name: s
 
 def test_table_names_tests_that_exist() -> None:
     rows = re.findall(r"^\| .* \| `(test_\w+)`(?: \(slow\))? \|$", PAGE, re.MULTILINE)
-    sources = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    sources = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
     assert len(rows) >= 14
     assert [name for name in rows if f"def {name}(" not in sources] == []
 

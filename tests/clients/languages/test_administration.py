@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from itertools import count
 
 import pytest
@@ -67,6 +68,44 @@ def test_java_creates_topics_by_assignment_and_deletes_them_by_id(
     assert described["id"] == created["id"]
     admin.ask("delete_topic_by_id", id=created["id"])
     wait_for("the topic to be gone", lambda: topic not in admin.ask("topics"))
+
+
+def test_cluster_is_described_with_its_listeners(cluster: ClusterUnderTest, servers: str, admin: ProgramClient) -> None:
+    found = admin.ask("cluster")
+    assert found["nodes"] == sorted(servers.split(","))
+    assert found["controller"] in cluster.broker_ids
+    if admin.name != "sarama":  # this client does not tell the id
+        assert re.fullmatch(r"[\w-]{22}", found["id"])
+
+
+def test_offsets_are_listed_and_records_deleted(admin: ProgramClient, topic: str) -> None:
+    # franz-go gives up a record whose timestamp lies further back than its delivery timeout.
+    start_ms = int(time.time() * 1000)
+    admin.produce(topic, [Record(b"%d" % number, timestamp_ms=start_ms + number) for number in range(10)], acks="all")
+
+    def offset(at: str) -> int:
+        found: int = admin.ask("list_offset", topic=topic, partition=0, at=at)
+        return found
+
+    assert (offset("earliest"), offset("latest"), offset(str(start_ms + 6))) == (0, 10, 6)
+    if admin.name != "sarama":  # this client asks in a version that has no such look-up
+        assert offset("max_timestamp") == 9
+    assert admin.ask("delete_records", topic=topic, partition=0, offset=4) == 4
+    wait_for("the new first offset", lambda: offset("earliest") == 4)
+    with pytest.raises(RefusedError, match=r"(?i)out.?of.?range|(not within|outside) the range"):
+        admin.ask("delete_records", topic=topic, partition=0, offset=99)
+
+
+@pytest.mark.parametrize("name", JAVA_VERSIONS)
+def test_java_removes_a_static_member_that_has_gone(client: Clients, topic: str, name: str) -> None:
+    admin, group = client.program(name), f"admin-group-{next(_numbers)}"
+    admin.produce(topic, [Record(b"x")], acks="all")
+    member = ProgramReader(admin, topic, group, instance="a", session_timeout_ms=300_000)
+    with closing(member):
+        wait_for("the member", lambda: len(member.seen) == 1)
+    assert [each["instance"] for each in admin.ask("describe_group", group=group)["members"]] == ["a"]
+    admin.ask("remove_members", group=group)
+    wait_for("the empty group", lambda: admin.ask("describe_group", group=group)["state"] == "Empty")
 
 
 def test_configs_are_described_and_altered(admin: ProgramClient, topic: str) -> None:

@@ -130,6 +130,7 @@ TASKS = {
     "show the effect of a reset": Task(
         _GROUPS, _RESET + "--to-earliest --dry-run", _offsets(0), then=("--describe --group {group}", _offsets(2))
     ),
+    "reset to a point in time": Task(_GROUPS, _RESET + "--to-datetime 2026-09-21T14:13:20.500 --execute", _offsets(1)),
     "reset to a duration ago": Task(_GROUPS, _RESET + "--by-duration PT1H --execute", _offsets(3)),
     "reset some partitions to an offset": Task(
         _GROUPS, "--reset-offsets --group {group} --topic {topic}:0,1 --to-offset 1 --execute", _offsets(1)
@@ -162,14 +163,23 @@ TASKS = {
     ),
     "change a broker's settings": Task(
         _CONFIGS,
-        "--alter --entity-type brokers --entity-name 1 --add-config log.cleaner.threads=2",
-        r"(?i)exception|error",
-        refused=True,
+        "--alter --entity-type brokers --entity-name 1 --add-config log.cleaner.backoff.ms=14000",
+        r"Completed updating config for broker 1",
+        then=(
+            "--describe --entity-type brokers --entity-name 1",
+            r"log.cleaner.backoff.ms=14000 .* synonyms=\{DYNAMIC_BROKER_CONFIG:log.cleaner.backoff.ms=14000",
+        ),
     ),
     "move partitions to other brokers": Task(
         _REASSIGN, "--reassignment-json-file {file} --execute", r"Successfully started", content=_TO_ONE
     ),
     "show reassignments in progress": Task(_REASSIGN, "--list", r"No partition reassignments found|Current"),
+    "cancel reassignments": Task(
+        _REASSIGN,
+        "--reassignment-json-file {file} --cancel",
+        r"Clearing broker-level throttles on brokers 1,2,3\s+Clearing topic-level throttles on topic {topic}",
+        content=_TO_ONE,
+    ),
     "change the number of replicas": Task(
         _REASSIGN,
         "--reassignment-json-file {file} --execute",
@@ -225,12 +235,33 @@ FURTHER = {
         r'"name":"records_consumed"',
     ),
     "id of the cluster": Task("kafka-cluster", "cluster-id", r"Cluster ID: \S{22}"),
+    # The script deletes only settings that the brokers describe.
+    "change the settings of all brokers": Task(
+        _CONFIGS,
+        "--alter --entity-type brokers --entity-default --add-config log.cleaner.backoff.ms=16000",
+        r"Completed updating default config for brokers in the cluster",
+        then=(
+            "--alter --entity-type brokers --entity-default --delete-config log.cleaner.backoff.ms",
+            r"Completed updating default config for brokers in the cluster",
+        ),
+    ),
+    "change a setting that a broker reads at its start": Task(
+        _CONFIGS,
+        "--alter --entity-type brokers --entity-name 1 --add-config log.cleaner.threads=2",
+        r"log\.cleaner\.threads: a broker takes this setting from its file",
+        refused=True,
+    ),
+    "throttle a reassignment": Task(
+        _REASSIGN,
+        "--reassignment-json-file {file} --execute --throttle 1000000",
+        r"brokers do not throttle the traffic of replicas; leave the throttle out",
+        content=_TO_ONE,
+        refused=True,
+    ),
     "end-to-end latency": Task("kafka-e2e-latency", "", r"Avg latency: [\d.]+ ms"),
 }
 #: Rows that name no request to a broker, or none that Kafka 3.9 has, or that have a test of their own below.
 WITHOUT_TASK = {
-    "cancel reassignments",
-    "reset to a point in time",
     "start a cluster on this machine",
     "start one broker, with its settings in a file",
     "list the running processes and their addresses",
@@ -297,7 +328,8 @@ def test_shell_tool_does_its_task(cluster: ClusterUnderTest, topic: str, group: 
     assert task.refused or "Exception" not in shown.replace("TimeoutException", ""), shown
     if task.then is not None:
         arguments, wanted = task.then
-        _, shown = run_tool(task.script, arguments_of(task, arguments, names))
+        status, shown = run_tool(task.script, arguments_of(task, arguments, names))
+        assert status == 0, shown
         assert re.search(filled(wanted, names), shown), shown
     if task.script == _PRODUCER:
         written = task.text.count("\n")
