@@ -246,6 +246,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if answer:
             self._send_native_client(answer)
+        self._count()
 
     def _send_native_client(self, data: bytes) -> None:
         assert self._transport is not None
@@ -378,6 +379,8 @@ class Connection(asyncio.BufferedProtocol):
         A transport does not tell when the last bytes have left, so that they would be counted until the next request.
         """
         held = self._reader.held_bytes + self._waiting_bytes + self._parked_bytes + self._task_bytes
+        if self._native_client is not None:
+            held += self._native_client.held_bytes
         if self._is_sending_paused:
             held += self._unsent_bytes()
         self._owner.memory.add(held - self.held_bytes)

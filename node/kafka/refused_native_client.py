@@ -11,7 +11,6 @@ from struct import Struct
 
 from node.kafka.frames import FrameError
 from tidelog.errors import BrokerError, ProtocolError
-from tidelog.model import Buffer
 from tidelog.protocol.codec import ResponseHeader, decode_request, encode
 
 _GREETING = b"\xff" + bytes(7) + b"\x01\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
@@ -19,8 +18,8 @@ _READY = b"\x05READY" + b"\x0bSocket-Type" + b"\x00\x00\x00\x06ROUTER"
 #: The bits of a frame's first byte.
 _MORE, _LONG, _COMMAND = 1, 2, 4
 _SHORT_SIZE, _LONG_SIZE = Struct(">B"), Struct(">Q")
-#: A handshake has a few hundred bytes, and the client id has at most 32 KB.
-_MOST_BYTES = 64 * 1024
+#: A handshake and a first request have a few hundred bytes.
+_MOST_BYTES = 4 * 1024
 
 
 class RefusedNativeClient:
@@ -35,7 +34,12 @@ class RefusedNativeClient:
         self._received_bytes = 0
         self._is_greeted = False
         self._is_answered = False
-        self._frames: list[Buffer] = []
+        self._envelope: bytes | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the memory that the bytes take which have arrived and are not answered yet."""
+        return len(self._unread) + len(self._envelope or b"")
 
     @staticmethod
     def opening() -> bytes:
@@ -62,9 +66,11 @@ class RefusedNativeClient:
             flags, body = frame
             if flags & _COMMAND:
                 continue
-            self._frames.append(memoryview(body))
+            # Only the first frame of a request is read, because it has the header.
+            if self._envelope is None:
+                self._envelope = body
             if not flags & _MORE:
-                return self._answer()
+                return self._answer(self._envelope)
         return b""
 
     def _next_frame(self) -> tuple[int, bytes] | None:
@@ -83,13 +89,14 @@ class RefusedNativeClient:
         del self._unread[: begin + size]
         return flags, body
 
-    def _answer(self) -> bytes:
+    def _answer(self, request: bytes) -> bytes:
         try:
-            header, _ = decode_request(self._frames)
+            header, _ = decode_request([memoryview(request)])
         except ProtocolError as error:
             raise FrameError(f"sent a request that cannot be read: {error}") from None
         self._is_answered = True
-        self._frames.clear()
+        self._envelope = None
+        self._unread.clear()
         (envelope,) = encode(ResponseHeader(header.correlation_id, self._refusal.code, str(self._refusal)))
         return _frame(bytes(envelope))
 
