@@ -122,7 +122,7 @@ def _name(api: int) -> str:
 
 
 class Tracebacks(logging.Handler):
-    """Records each log record with a stack as a traceback event, from any thread; those of kazoo are left out."""
+    """Records each error log line with a stack as a traceback event, from any thread; those of kazoo are left out."""
 
     def __init__(self, events: Events, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(logging.ERROR)
@@ -139,8 +139,8 @@ class Tracebacks(logging.Handler):
 class HistoryFile:
     """The file of a broker's history. An error of its disk ends the history, but not the broker.
 
-    An event that a client may see is written to the kernel before the client sees it, so that the event outlives the
-    process. Events in `_MAY_WAIT` are buffered, for at most `LONGEST_WAIT_S` and `_BUFFER_BYTES`.
+    Most events are written to the kernel at once, so that they outlive the process. Events in `_MAY_WAIT` are buffered,
+    for at most `LONGEST_WAIT_S` and `_BUFFER_BYTES`.
 
     later   calls a function after so many seconds (`loop.call_later`)
     """

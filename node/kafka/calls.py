@@ -41,7 +41,7 @@ class KafkaApi(NamedTuple):
 
     request        the class of its requests
     versions       the versions that clients are told; the code may support fewer (`request.valid`)
-    handle         returns the response to a request, or raises BrokerError
+    handle         returns the response to a request, now or later; None without a response; may raise BrokerError
     refuse         returns the response that carries an error for the whole request
     ignores_rest   whether further bytes may follow a request; otherwise the connection of such a client is closed
     """
@@ -69,7 +69,7 @@ async def _converted_later(outcome: Awaitable[native.Response], convert: Callabl
 
 
 async def answer_to(handle: NativeHandler, request: native.Request, call: Call) -> Any:
-    """Return the native response to a request, for translations that ask the handlers more than once."""
+    """Return the handler's response (None: it gives none), for translations that ask the handlers more than once."""
     outcome = handle(request, call.context)
     if outcome is None or isinstance(outcome, native.Response):
         return outcome

@@ -207,20 +207,20 @@ class Connection(asyncio.BufferedProtocol):
         return self._is_sending_paused or (self._reader.held_bytes > 0 and not self._is_reading_paused)
 
     def close(self) -> None:
-        """Close the connection at once. Requests without a response get none."""
+        """Close the connection at once. Responses that have not left are lost, and other requests get none."""
         self.is_open = False
         if self._transport is not None:
             self._transport.abort()
 
     def end(self) -> None:
-        """Close the connection when the responses that are ready have been sent. Other requests get none."""
+        """Close the connection when the responses that the transport already has are sent. Other requests get none."""
         self.is_open = False
         self._drop_requests()
         if self._transport is not None:
             self._transport.close()
 
     def refuse(self, error: FrameError) -> None:
-        """End the connection because of what its peer has done, with a log line.
+        """End an open connection for this reason, with a log line.
 
         A client of Tidelog's own protocol gets an answer before, and then has NATIVE_CLIENT_S to close the connection.
         """
@@ -343,7 +343,10 @@ class Connection(asyncio.BufferedProtocol):
                 self._end_if_done()
 
     def _answer(self, slot: _Slot, buffers: Frames) -> None:
-        """Fill the slot, and send all responses that have no unanswered request before them."""
+        """Fill the slot, and send all responses that have no unanswered request before them.
+
+        If stored records cannot be read, or the connection is lost, close the connection.
+        """
         try:
             is_next = self._slots[0] is slot
             slot.buffers = buffers if is_next else read_stored(buffers)

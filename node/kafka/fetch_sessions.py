@@ -33,6 +33,7 @@ class Member:
     """One partition of a session, as the consumer named it last.
 
     sent   the high watermark and the log start offset that the consumer was sent last; None before the first response
+           and after an error
     """
 
     requested: FetchPartition
@@ -49,7 +50,11 @@ class ConsumerSession:
     members: dict[PartitionKey, Member] = field(default_factory=dict)
 
     def has_news(self, key: PartitionKey, data: PartitionData) -> bool:
-        """Return whether the consumer must get this partition's data; if so, note its offsets as sent."""
+        """Return whether the response must have this partition's data, and note the offsets that it then has.
+
+        After an error, the next response has the partition again. A partition that is not in the session is always in
+        the response.
+        """
         member = self.members.get(key)
         if member is None:
             return True
@@ -76,8 +81,9 @@ class ConsumerSessions:
         """Return the fetch's session (None: it has none), and all partitions to read, in the order to serve them.
 
         A fetch without a session, or one that begins a session, ends the session that it names. A new session is not
-        begun if all slots are in use. Raises FetchSessionIdNotFoundError if the broker does not have the session any
-        more, and InvalidFetchSessionEpochError if a fetch of the session was lost.
+        begun if all slots are in use by sessions with a fetch in the last EVICTABLE_AFTER_MS. Raises
+        FetchSessionIdNotFoundError if the broker does not have the session any more, and InvalidFetchSessionEpochError
+        if the fetch does not have the session's next epoch.
         """
         named = dict(_named(request))
         if version < _SESSIONS or request.session_epoch == NO_SESSION:

@@ -1,7 +1,7 @@
 """Split a stream of bytes into frames: a size (int32), then so many bytes.
 
-The claimed size is bounded, and memory is allocated as bytes arrive, so that neither a claim nor a silent connection
-costs any.
+The claimed size is bounded, and memory is allocated as bytes arrive. A silent connection costs none, and a claim alone
+costs at most 128 KB.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ HTTP, TLS, ZEROMQ = "HTTP", "TLS", "ZeroMQ"
 
 
 class FrameError(Exception):
-    """The peer sent bytes that are no frame, or no request that is allowed.
+    """The reason to close a connection, in most cases bytes of the peer that are no frame, or no allowed request.
 
     reason     completes the sentence "the peer …"
-    protocol   the name of the other protocol that the peer speaks; empty if it is unknown
+    protocol   the name of the other protocol that the peer speaks; empty if none was recognized
     start      the bytes that the peer has sent, if it speaks another protocol
     """
 
@@ -37,7 +37,9 @@ class FrameError(Exception):
 
 
 class FrameReader:
-    """Owns the bytes of one connection that are no whole frame yet: the transport fills `space`, then `received`.
+    """Owns the bytes of one connection that are no whole frame yet.
+
+    The connection has `space` filled with the next bytes, and then calls `received`.
 
     max_frame_bytes   a larger frame is refused (`socket_request_max_bytes`)
     shared            the buffer of READ_BYTES of the event loop; its bytes are used before another connection reads
@@ -84,7 +86,7 @@ class FrameReader:
     def received(self, count: int) -> list[memoryview]:
         """Return the frames, without their sizes, that the `count` bytes in `space` complete.
 
-        Raise FrameError if the bytes begin another protocol, or a frame of a size that is not allowed.
+        Raise FrameError if the connection begins with another protocol, or if a frame's size is not allowed.
         """
         if self._large is not None:
             self._large_end += count
@@ -125,7 +127,7 @@ class FrameReader:
 
 
 def _other_protocol(start: bytes) -> str:
-    """Return the name of the protocol that begins with these four bytes, if clients often try it by mistake."""
+    """Return "HTTP", "TLS" or "ZeroMQ" if that protocol begins with these four bytes, otherwise ""."""
     if start in (b"GET ", b"POST", b"HEAD", b"PUT ", b"PATC", b"OPTI", b"DELE", b"CONN", b"TRAC", b"PRI "):
         return HTTP
     if start[:2] == b"\x16\x03":

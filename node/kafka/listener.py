@@ -47,16 +47,18 @@ MAX_BYTES_OF_API = {8: 4 * MAX_PLAIN_BYTES, 11: 8 * MAX_PLAIN_BYTES, 14: 32 * MA
 
 
 class _Offer(NamedTuple):
-    """One version of an API, and the largest request that is decoded without blocking the event loop."""
+    """One version of an API, and the bytes of its largest request. A larger request closes the connection."""
 
     api: KafkaApi
     max_bytes: int
 
 
 class ListenerLimits(NamedTuple):
-    """The limits of one listener; the broker's settings of these names have the meanings.
+    """The limits of one listener. Fields without a line here are the broker's settings of the same name.
 
-    max_memory_bytes   `queued_max_request_bytes`
+    max_idle_ms        the setting `connections_max_idle_ms`
+    max_frame_bytes    the setting `socket_request_max_bytes`
+    max_memory_bytes   the setting `queued_max_request_bytes`
     """
 
     max_connections: int = 10_000
@@ -155,7 +157,8 @@ class KafkaListener:
     async def stop(self) -> None:
         """Close the endpoint, send the responses that are ready, and close the connections.
 
-        Requests without a response get none. The parts of the broker that complete requests have stopped before.
+        Requests without a response get none, and those that are being handled are cancelled. The parts of the broker
+        that complete requests must have stopped before.
         """
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -280,9 +283,10 @@ class KafkaListener:
     # --- requests ------------------------------------------------------------------------------------
 
     def handle(self, connection: Connection, frame: memoryview) -> FrameOutcome:
-        """Return the response's frames, at once or later; None if the request gets no response.
+        """Return the response's frames, an object that provides them later, or None if the request gets no response.
 
-        Raise FrameError for a request that no client may send.
+        Raise FrameError, which closes the connection, if the request cannot be read, is too large, or is not offered.
+        Raise it also if the request fails and no response can say so, for example with acks=0.
         """
         begun_ns = self.times.now_ns()
         connection.traffic.last_active_ms = self._clock.monotonic_ms()

@@ -49,7 +49,7 @@ class RefusedNativeClient:
     def received(self, data: bytes) -> bytes:
         """Return the bytes to send after these bytes have arrived: the answer, once, and otherwise none.
 
-        Raise FrameError if the peer sends more than a first request has, or a request that cannot be read.
+        Raise FrameError if the peer has sent more than _MOST_BYTES in all, or a request that cannot be read.
         """
         self._received_bytes += len(data)
         if self._received_bytes > _MOST_BYTES:

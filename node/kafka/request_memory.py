@@ -10,7 +10,7 @@ class Reader(Protocol):
     """A connection, as far as its memory is concerned."""
 
     def go_on(self) -> None:
-        """Ask again whether it may read."""
+        """Ask again whether this connection may read."""
         ...
 
 
@@ -21,7 +21,8 @@ class RequestMemory:
     are read on. Beyond the maximum only one connection at a time reads on, because without any that does, memory that
     is full of parts of requests would never be free again.
 
-    held_bytes   requests that are not answered, parts of requests, and responses that are not sent
+    held_bytes   requests that wait or hold back their connection, parts of requests, and responses that wait for an
+                 earlier response or for a peer that does not read
     soon         calls a function in a later iteration of the event loop
     """
 
@@ -44,7 +45,7 @@ class RequestMemory:
         return len(self._waiting)
 
     def may_read(self, reader: Reader, is_in_frame: bool) -> bool:
-        """Return whether this connection may read; if not, its `go_on` is called when that may have changed.
+        """Return whether this connection may read; if not, the reader's `go_on` is called when that may have changed.
 
         is_in_frame   whether a part of a request has arrived
         """
@@ -60,7 +61,7 @@ class RequestMemory:
         return True
 
     def add(self, size_bytes: int) -> None:
-        """Count more bytes, or fewer if the number is negative."""
+        """Count more bytes, or fewer if the number is negative. Readers that wait ask again when memory suffices."""
         was_scarce = self.is_scarce
         self.held_bytes += size_bytes
         if was_scarce and not self.is_scarce:
@@ -72,7 +73,7 @@ class RequestMemory:
         self.release(reader)
 
     def release(self, reader: Reader) -> None:
-        """Let another connection read beyond the maximum, because this one does not want to."""
+        """Let another connection read beyond the maximum, if this one was allowed to and does not want to any more."""
         if self._turn is reader:
             self._turn = None
             self._wake()

@@ -1,7 +1,7 @@
 """Send responses; records go from their file to the socket without a copy.
 
-The kernel sends from the file (sendfile), as far as the socket accepts bytes at once. The rest is read and given to the
-transport, because the file may change before the socket accepts more.
+If the transport has nothing left to send, the kernel sends from the file (sendfile), as far as the socket accepts bytes
+at once. Other bytes are read and given to the transport, because the file may change before the socket accepts more.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def read_stored(parts: Sequence[Part]) -> list[Buffer]:
 def send(transport: asyncio.Transport, parts: Sequence[Part]) -> None:
     """Send the parts after all that the transport was given before.
 
-    Raise StorageError if stored bytes cannot be read, and OSError if the connection is lost. Then a part of the
-    response may have been sent, so the connection must be closed.
+    Raise StorageError if stored bytes cannot be read, and OSError if the socket reports that the connection is lost.
+    After either error a part of the response may have been sent, so the connection must be closed.
     """
     if len(parts) > 1 and not all(isinstance(part, _BUFFERS) for part in parts):
         if transport.get_write_buffer_size() == 0:

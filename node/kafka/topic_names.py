@@ -6,7 +6,7 @@ from node.metadata.metadata_cache import MetadataCache
 
 
 class TopicNames:
-    """An index over the metadata cache, which keeps it up to date."""
+    """An index of names by topic id and of ids by name, which follows the updates of the metadata cache."""
 
     def __init__(self, metadata: MetadataCache) -> None:
         self._names: dict[str, str] = {}

@@ -1,8 +1,8 @@
 """Creation of topics that a client's metadata request names (`auto_create_topics_enable`).
 
-As in Kafka, the response to such a request does not wait for the topic. The topic has LEADER_NOT_AVAILABLE in it, and
-clients repeat the request soon. One creation of a topic runs at a time on each broker, and the controller creates each
-topic once, whichever brokers ask for it.
+As in Kafka, the response to such a request does not wait for the topic. The response has LEADER_NOT_AVAILABLE for the
+topic, and clients repeat the request soon. A broker asks for the same topic once at a time, and the controller creates
+each topic once, whichever brokers ask for it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class AutoTopicCreation:
     def describe(self, request: MetadataRequest, listener: str) -> MetadataResponse:
         """Return the metadata; start to create missing topics if the broker's settings and the request allow it.
 
-        Each such topic has LEADER_NOT_AVAILABLE in the response. For RETRY_MS after a failed creation no other one is
+        Each such topic has LEADER_NOT_AVAILABLE in the response, also if it must wait because MAX_TOPICS are being
+        created. For RETRY_MS after a failed creation no other one is
         started, and the topic has the error code of the failure if that is not retriable. Internal topics are not
         created.
         """
@@ -83,7 +84,7 @@ class AutoTopicCreation:
             task.cancel()
 
     def _start(self, names: list[str]) -> Mapping[str, int]:
-        """Start to create the topics that are not being created yet; return the error code of each topic."""
+        """Start to create the topics that are not being created and have not just failed; return all error codes."""
         now_ms = self._clock.monotonic_ms()
         codes = dict.fromkeys(names, LeaderNotAvailableError.code)
         wanted: list[str] = []

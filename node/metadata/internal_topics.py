@@ -2,7 +2,8 @@
 
 `__consumer_offsets` is the only internal topic. Group coordinators keep committed offsets and group members there. A
 broker refuses every request that would destroy these records, or stop a coordinator from writing more, whichever client
-sends it. No request overrides a rule. Every limit comes from the settings file of the broker that judges the request.
+sends it. No request overrides a rule. The limits come from the settings file of the broker that judges the request, and
+from other settings of the topic.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ class MetadataCache:
     """The cache. `brokers` maps the ids of live brokers to their registrations, and is replaced as a whole.
 
     registrations
-                 the registration epoch of each live broker that is not shutting down. The controller has removed a
-                 broker that is shutting down from every ISR, and such a broker must not rejoin
+                 the registration epoch of each live broker that is not shutting down. The controller removes a broker
+                 that is shutting down from ISRs, and such a broker must not rejoin
     controller_id, controller_epoch
                  those of the latest controller that has sent a request; −1: none yet
     informed     a controller has sent the names of all topics since this broker started, so that other topics do not
@@ -78,7 +78,7 @@ class MetadataCache:
         """Have the functions called after each update with news about topics.
 
         on_deleted   gets the names of deleted topics
-        on_named     gets the name and the id of each topic that is new in the cache
+        on_named     gets the name and the id of each topic that is new in the cache or has a new id
         """
         self._deletion_listeners.append(on_deleted)
         self._name_listeners.append(on_named)
@@ -94,7 +94,7 @@ class MetadataCache:
         return True
 
     def set_brokers(self, live: Iterable[BrokerInfo]) -> bool:
-        """Replace `brokers` and `registrations`, and return whether the live brokers have changed."""
+        """Replace `brokers` and `registrations`, and return whether any live broker's registration has changed."""
         brokers = {broker.broker_id: broker for broker in live}
         if brokers == self.brokers:
             return False

@@ -102,7 +102,7 @@ class ClientConnection:
         self.client_id = client_id[:MAX_CLIENT_ID]
 
     def identify(self, software: Software) -> None:
-        """Note the software that the client has stated, and count the connection there.
+        """Note the software that the client has stated, and count the connection in that software's totals.
 
         Requests and bytes that `add_to_totals` has not added yet go to the new software's totals.
         """

@@ -17,7 +17,7 @@ _PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 class Software(NamedTuple):
-    """A name and a version as KIP-511 allows them. Clients cannot be called OTHER or UNKNOWN, which have no version."""
+    """A name and a version as KIP-511 allows them. No client can state OTHER or UNKNOWN, which have no version."""
 
     name: str
     version: str
@@ -34,7 +34,7 @@ def valid_software(name: str, version: str) -> Software | None:
 
 
 class SoftwareTotals:
-    """The number of open connections of one software, and what its connections have done since the broker's start."""
+    """The number of open connections of one software, and what its connections have done since it got its entry."""
 
     __slots__ = ("connections", "received_bytes", "requests", "sent_bytes")
 

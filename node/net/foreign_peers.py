@@ -33,7 +33,7 @@ class ForeignPeers:
         self._has_failed = True
 
     def disconnected(self, connection: int) -> bool:
-        """Note the end of a connection. Return whether its peer spoke Kafka's protocol."""
+        """Note the end of a connection. Return whether its peer certainly spoke Kafka's protocol."""
         has_failed, self._has_failed = self._has_failed, False
         if connection not in self._undecided:
             return False

@@ -69,7 +69,8 @@ class Listening(Protocol):
     def send(self, peer: bytes, frames: list[Buffer]) -> bool:
         """Send a message without waiting, or keep the message here, in order, while the peer's queue is full.
 
-        Return False, and drop the message, if the peer has disconnected or the endpoint is closed.
+        Return False, and drop the message, if the peer has disconnected or the endpoint is closed. While earlier
+        messages of the peer wait here, a disconnection is not noticed.
         """
 
     def unread(self, peer: bytes) -> Unread:

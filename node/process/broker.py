@@ -367,7 +367,10 @@ class Broker:
         return kafka.get(counterpart(listener)) or next(iter(kafka.values()), "")
 
     def _native_addresses(self, listener: str) -> list[str]:
-        """Return where live brokers have this listener, or TIDELOG if this broker has no such listener."""
+        """Return where live brokers have this listener, or TIDELOG if this broker has no such listener.
+
+        If no live broker has the listener, return this broker's own address.
+        """
         own = {each.name: each.advertised for each in self._settings.listener_endpoints}
         name = listener if listener in own else CLIENTS
         found = [broker.endpoint_of(name) for _, broker in sorted(self._metadata.brokers.items())]

@@ -16,7 +16,10 @@ _MOST_REMEMBERED = 100
 
 
 def log_to(settings: BrokerSettings) -> None:
-    """Send the process's log to the file of the settings, or to standard error. Raise ConfigError if the file fails."""
+    """Send the process's log to the file of the settings, or to standard error.
+
+    Raise ConfigError if the file cannot be opened.
+    """
     handler: logging.Handler
     if settings.log_file:
         try:

@@ -20,7 +20,7 @@ OUT_OF_MEMORY_EXIT_STATUS = 71
 
 
 def guard_memory(loop: asyncio.AbstractEventLoop, on_none: Callable[[], None]) -> None:
-    """Call `on_none` when a callback or a task of the loop fails because no memory is left."""
+    """Set an exception handler of the loop that calls `on_none` if an unhandled error says that no memory is left."""
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")

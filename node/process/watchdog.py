@@ -24,7 +24,7 @@ class Guard(Protocol):
 
 
 class Watchdog:
-    """A thread that calls `on_hung` when the event loop has run nothing for `timeout_ms`.
+    """A thread that calls `on_hung` once, when the event loop has run nothing for about `timeout_ms`.
 
     The thread counts its own ticks instead of time. A process that was stopped as a whole (SIGSTOP) is therefore not
     taken for hung: such a process must resume and learn that its session has expired.

@@ -35,8 +35,8 @@ def too_few_in_sync(partition: Partition) -> str:
 class DelayedProduce(DelayedResponse):
     """A produce with acks=all that waits until each of its appends is decided. The first true case decides, for good:
 
-    A. The leader epoch of the append has ended: NOT_LEADER_OR_FOLLOWER, because this broker does not know which records
-       the next leader has kept.
+    A. The leader epoch of the append has ended, or the disk has failed: NOT_LEADER_OR_FOLLOWER, because this broker
+       does not know which records the next leader has kept.
     B. The high watermark has reached the required offset: success, or NOT_ENOUGH_REPLICAS_AFTER_APPEND if the ISR has
        become too small meanwhile.
     C. The deadline has passed: REQUEST_TIMED_OUT.

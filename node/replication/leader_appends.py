@@ -57,7 +57,7 @@ class LeaderAppends:
         return replica
 
     def append(self, replica: Replica, batch: ValidatedBatch) -> PendingAppend:
-        """Append one batch to the leader's log; `leader_or_raise` has just passed.
+        """Append one batch to the leader's log. The caller has just called `leader_or_raise`.
 
         If an idempotent producer has repeated a batch, return its first append. Raise StorageError if the disk fails,
         and OutOfOrderSequenceError or InvalidProducerEpochError if the batch does not follow its producer's last one.
@@ -87,7 +87,10 @@ class LeaderAppends:
         return _pending(appended, replica)
 
     def refusal(self, tp: TopicPartition, error: BrokerError) -> ProducePartitionResponse:
-        """Return the answer for a partition whose batch was refused. A StorageError takes the log directory offline."""
+        """Return the answer for a partition whose batch was refused.
+
+        A StorageError other than OutOfDescriptorsError takes the log directory offline.
+        """
         return ProducePartitionResponse(
             *tp,
             self._replicas.code_of(error, tp),

@@ -112,5 +112,9 @@ class LeaderEpochFence:
                     raise
 
     def forget(self, tp: TopicPartition) -> None:
-        """Drop the record of a deleted log. The file keeps the record, without effect, until the next write."""
+        """Drop the record of a deleted log in memory.
+
+        The file keeps the record until a change of another record is written. A restart before that write reads the
+        dropped record again.
+        """
         self._known.pop(tp, None)

@@ -112,7 +112,11 @@ class MaintenanceLoop:
         self._tasks = [asyncio.get_running_loop().create_task(work) for work in works]
 
     async def stop(self) -> None:
-        """Stop all tasks, also in the middle of a round of compaction, and wait for their end."""
+        """Stop all tasks and wait for their end.
+
+        Compaction ends at the next batch, and the removal of deleted logs after the current log. Other work that has
+        begun is completed.
+        """
         self._stopping.set()
         self._maintenance.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)

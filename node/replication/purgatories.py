@@ -48,7 +48,7 @@ class Purgatories:
         return self.produces, self.consumer_fetches, self.follower_fetches, self.deletions
 
     def log_grew(self, tp: TopicPartition) -> None:
-        """Mark that the log end offset has risen. `complete_ready` then completes the fetches of followers."""
+        """Mark that the log end offset has risen. `complete_ready` then checks the fetches of its followers."""
         for session in self.sessions:
             if session.mark_active(tp):
                 self._active_sessions[session] = None
@@ -63,7 +63,7 @@ class Purgatories:
     def mark_changed(self, tp: TopicPartition) -> None:
         """Make each follower's next fetch check this partition, whose high watermark, log start or ISR has changed.
 
-        No fetch completes now. The next answer to a follower has the two offsets if they have changed.
+        No fetch completes now. The next answer to a follower has a changed high watermark and log start, but no ISR.
         """
         for session in self.sessions:
             session.mark_active(tp)

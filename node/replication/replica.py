@@ -196,7 +196,7 @@ class Replica:
             self.events.hw(self.partition)
 
     def storage_failed(self, error: StorageError) -> None:
-        """Report that the disk has failed, so that the log directory goes offline."""
+        """Report this error, so that the log directory goes offline; an OutOfDescriptorsError is ignored."""
         self._on_storage_error(error, self.topic_partition)
 
     # --- checks of requests ----------------------------------------------------------------------------------

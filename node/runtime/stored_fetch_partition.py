@@ -11,7 +11,8 @@ from tidelog.protocol.messages import FetchPartitionResponse
 class StoredFetchPartition(FetchPartitionResponse):
     """The data of one partition, with `stored` in place of `records`, which is None.
 
-    Only a listener that sends files gets it, and it must send or read the stored bytes before the event loop goes on.
+    Only a listener that sends files gets this data. That listener must send or read the stored bytes before the event
+    loop goes on.
     """
 
     stored: StoredBytes | None = None

@@ -10,7 +10,7 @@ from tidelog.errors import ConfigError
 
 
 def main() -> int:
-    """Return 0 if a broker could start with these files. Otherwise print the reason in one line and return 1."""
+    """Return 0 if the settings in these files are valid. Otherwise print the reason to standard error and return 1."""
     try:
         BrokerSettings.load(*map(Path, sys.argv[1:]))
     except ConfigError as error:

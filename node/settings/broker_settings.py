@@ -248,7 +248,7 @@ class BrokerSettings:
     def load(cls, *paths: Path) -> BrokerSettings:
         """Return the settings of these TOML files together.
 
-        Raise ConfigError with the file, the line and the name of a setting that is wrong.
+        Raise ConfigError with the name of a setting that is wrong or missing, its file, and its line if it has one.
         """
         known = {each.name: each for each in _own_fields()}
         files = [SettingsFile.read(path) for path in paths]

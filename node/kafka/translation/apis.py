@@ -87,7 +87,7 @@ def kafka_apis(
 ) -> list[KafkaApi]:
     """Return the APIs of one broker, in front of its handler of typed requests.
 
-    topic_configs   returns the settings of a topic with these settings of its own
+    topic_configs   returns a topic's effective settings, given the settings that the topic itself has
 
     Produce is offered from version 0 on, although only versions from 3 on are understood. Older versions of librdkafka
     compress records only if the broker offers version 0, and then use a later one.

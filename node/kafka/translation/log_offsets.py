@@ -44,9 +44,9 @@ class LogOffsetTranslation:
     def list_offsets(self, request: ListOffsetsRequest, call: Call) -> Outcome:
         """Look up offsets by time. Version 0 looks them up by the times of segments, as Kafka's first versions did.
 
-        A partition with a special timestamp that this version does not have gets UNSUPPORTED_VERSION. The last tiered
-        offset is always −1. A client that states the id of a replica sees what consumers see: some versions of
-        kafka-python send 0, and brokers replicate over their own protocol.
+        From version 1 on, a partition with a special timestamp that the request's version does not have gets
+        UNSUPPORTED_VERSION. The last tiered offset is always −1. A client that states the id of a replica sees what
+        consumers see: some versions of kafka-python send 0, and brokers replicate over their own protocol.
         """
         replica_id = min(request.replica_id, CONSUMER_REPLICA_ID)
         if call.version == 0:

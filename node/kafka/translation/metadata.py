@@ -96,7 +96,7 @@ class MetadataTranslation:
     def describe_topic_partitions(self, request: DescribeTopicPartitionsRequest, call: Call) -> Outcome:
         """Describe topics page by page, in the order of their names; no topics means all of them.
 
-        The cursor is the first partition of the page. The fields about eligible leaders (KIP-966) are null.
+        The cursor is the first partition of the page. The lists of eligible leaders (KIP-966) are empty.
         """
         cursor = request.cursor
         if cursor is not None and cursor.partition_index < 0:

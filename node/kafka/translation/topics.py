@@ -44,14 +44,14 @@ _CONFIGS_OF_NEW_TOPICS = 5
 _TOPIC_IDS = 6
 
 
-#: Returns the effective settings of a topic with these settings of its own.
+#: Returns a topic's effective settings, given the settings that the topic itself has.
 TopicConfigs = Callable[[Mapping[str, str]], Iterable[admin.ConfigEntry]]
 
 
 class TopicTranslation:
     """The translations of this module; `handle` is the broker's own handler.
 
-    topic_configs   returns the settings of a topic with these settings of its own
+    topic_configs   returns a topic's effective settings, given the settings that the topic itself has
     """
 
     def __init__(self, handle: NativeHandler, names: TopicNames, topic_configs: TopicConfigs) -> None:

@@ -106,6 +106,7 @@ class PartitionFetchState:
     def fetch_answered(self, answer: FetchPartitionResponse, now_ms: int) -> None:
         """Append the records of the answer, and take over the leader's high watermark and log start offset.
 
+        The high watermark stays within this log, and the log start offset at or below the high watermark.
         After an error answer, delay the partition's next request, align again, or restart the log at the leader's log
         start, as `Following.failed` decides.
         """

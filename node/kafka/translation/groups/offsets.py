@@ -133,7 +133,7 @@ class GroupOffsetTranslation:
 
     @staticmethod
     def fetch_refused(request: OffsetFetchRequest, error: BrokerError) -> OffsetFetchResponse:
-        """Return the response in which every group has this error, or each partition if the request has no groups.
+        """Return the response in which every group has this error; without groups, the request and each partition.
 
         A group has NOT_COORDINATOR in the place of COORDINATOR_NOT_AVAILABLE.
         """
