@@ -8,7 +8,7 @@
         found = consumer.offsets_for_times({partition: datetime(2024, 5, 1, tzinfo=UTC)})[partition]
 
 Without bootstrap servers clients use TIDELOG_BOOTSTRAP_SERVERS, else the cluster of this user's last `tidelog up`.
-`tidelog.aio` has the same clients for asyncio programs, `tidelog.errors` has all errors that the clients raise.
+`tidelog.aio` has the same clients for asyncio programs, `tidelog.errors` has the error classes of Tidelog.
 
 Names are imported when they are first used, so that a command that only looks at processes does not load ZeroMQ.
 """

@@ -110,7 +110,10 @@ def function(name: str, value: Any) -> Callable[..., Any]:
 
 
 def choice(name: str, value: Any, kind: type[E]) -> E:
-    """Return the member of the IntEnum `kind`, given as a member or as its number; an error lists all members."""
+    """Return the member of the IntEnum `kind`, given as a member or as its number.
+
+    An integer that is no member raises ArgumentValueError, which lists all members.
+    """
     try:
         return kind(whole(name, value, -INT64_MAX))
     except ValueError:
@@ -224,7 +227,10 @@ def _header(name: str, pair: Any) -> tuple[str, bytes | None]:
 
 
 def partition(name: str, value: Any) -> TopicPartition:
-    """Return a TopicPartition, given as one or as another tuple or list of a topic's name and a number."""
+    """Return the value as a TopicPartition.
+
+    The value may be a TopicPartition, or another tuple or list of a topic's name and a number.
+    """
     if not isinstance(value, tuple | list) or len(value) != 2:
         _refuse(name, value, _PAIR)
     topic_name, number = value

@@ -1,4 +1,4 @@
-"""Read the machine's clocks; the only module that does."""
+"""Read the machine's clocks for all code that takes the time from a `Clock`."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ __all__ = [
 
 
 class TidelogError(Exception):
-    """Base class of all errors that Tidelog raises on purpose.
+    """Base class of the error classes of Tidelog.
 
     others   the errors of the other resources that failed, in order, if a call concerned several; else empty
     """
@@ -171,8 +171,8 @@ class OffsetOutOfRangeError(BrokerError):
 
     topic_partition   the consumer's partition; None if the error comes from another call
     offset            the requested offset; −1 if the reader had no position, or for an error of another call
-    first, end        the valid range, both included: the first record's offset, and the offset that the next record
-                      will get; −1 if the range is not known
+    first, end        the valid range, both included: the log start offset, and the offset after the last record that
+                      the reader may fetch; −1 if the range is not known
     made_anew         True if the topic was deleted and created again: the offset belongs to the earlier topic
     """
 
@@ -252,7 +252,10 @@ class RequestTimedOutError(BrokerError):
 
 
 class BrokerNotAvailableError(BrokerError):
-    """The broker is not available because it is starting or stopping."""
+    """The broker cannot answer now, for example because it is starting, or is not in the cluster.
+
+    A client raises this error also if another broker has the broker's address.
+    """
 
     code = 8
     retriable = True
@@ -356,7 +359,7 @@ class IllegalGenerationError(BrokerError):
 
 
 class InconsistentGroupProtocolError(BrokerError):
-    """The member supports no protocol that all other members support."""
+    """The member has another protocol type than the group, or no protocol that all other members support."""
 
     code = 23
 
@@ -524,7 +527,7 @@ class ListenerNotFoundError(BrokerError):
 
 
 class NonEmptyGroupError(BrokerError):
-    """The group has members; only a group without members can be changed in this way."""
+    """The group is not empty, and the requested change is refused as long as its members stay."""
 
     code = 68
 
@@ -681,7 +684,7 @@ class InconsistentClusterIdError(BrokerError):
 
 
 class IneligibleReplicaError(BrokerError):
-    """The replica lacks committed records: its log is gone, or ends before its high watermark."""
+    """The replica lacks committed records: its log is gone, is damaged, or ends before its high watermark."""
 
     code = 107
 
@@ -706,7 +709,10 @@ class ProtocolError(ClientError):
 
 
 class NoBrokersError(ClientError):
-    """No broker answered: neither a bootstrap server nor a broker that earlier metadata named."""
+    """No broker could be used, neither a bootstrap server nor a broker that earlier metadata named.
+
+    None answered, or every address is that of a listener for Kafka clients.
+    """
 
     retriable = True
 
@@ -760,7 +766,10 @@ class ConfigError(ClientError, ValueError):
 
 
 class LocalError(ClientError):
-    """The machine lacks what a local cluster needs, or a process did not start; the message says what to do."""
+    """No local cluster is known or running, the machine lacks what one needs, or a process did not start.
+
+    The message says what to do.
+    """
 
 
 class HistoryError(ClientError):

@@ -11,7 +11,10 @@ _SINCE = "since"
 
 
 def since(version: int) -> dict[str, int]:
-    """Return the `metadata` of a message's field that exists from this API version on; the field needs a default."""
+    """Return the `metadata` that marks a message's field as present from API version `version` on.
+
+    The field needs a default.
+    """
     return {_SINCE: version}
 
 

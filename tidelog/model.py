@@ -75,7 +75,7 @@ class NoOffset(StrEnum):
     RETRY = "retry"
     """No leader answered in time, or no reason was found in time; `error` has the last error."""
     REFUSED = "refused"
-    """The leader returned an error that is not retriable; `error` has it."""
+    """The partition does not exist, or the leader returned an error that is not retriable; `error` has the error."""
 
 
 class OffsetOutcome(NamedTuple):

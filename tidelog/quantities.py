@@ -99,7 +99,7 @@ def _in_largest_unit(amount: float, units: tuple[tuple[str, int, int], ...]) -> 
 
 
 def _three_digits(number: float) -> str:
-    """Return the number rounded to three significant digits, or to a whole number if it is 100 or more."""
+    """Return the number rounded to two decimal places, from 10 on to one, and from 100 on to none."""
     places = 2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0
     text = f"{number:,.{places}f}"
     text = text.rstrip("0").rstrip(".") if places else text

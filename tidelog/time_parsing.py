@@ -53,7 +53,7 @@ def parse_time(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
 def parse_zone(text: str) -> tzinfo:
     """Return the time zone of `Z`, `UTC`, `+02:00` (or `+0200`) or a name such as `Europe/Berlin`.
 
-    ValueError says what is wrong, and suggests a similar name.
+    ValueError says what is wrong. For an unknown name it suggests a similar one, if there is any.
     """
     if text in ("Z", "UTC"):
         return UTC

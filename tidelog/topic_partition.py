@@ -1,4 +1,4 @@
-"""The type TopicPartition, without imports, because both errors and the model use it.
+"""The type TopicPartition, in a module that imports nothing of Tidelog, because both errors and the model use it.
 
 Other modules import it from `tidelog.model`.
 """

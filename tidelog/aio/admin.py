@@ -311,10 +311,10 @@ class Admin(LoopBound):
     async def describe_log_dirs(
         self, brokers: Iterable[int] | None = None, timeout_ms: int | None = None
     ) -> dict[int, tuple[LogDir, ...]]:
-        """Return the log directories of these brokers, or of all live ones, by broker id: error, space, log sizes.
+        """Return the log directories of these brokers, by broker id; None chooses all live brokers.
 
-        Raises BrokerNotAvailableError for a broker that is not in the cluster, and TimeoutError if one of the brokers
-        does not answer.
+        Each directory has its error, the size and free space of its disk, and the sizes of its logs. Raises
+        BrokerNotAvailableError for a broker that is not in the cluster, and TimeoutError if a broker does not answer.
         """
         wanted = None if brokers is None else arguments.broker_ids("brokers", brokers)
         deadline_ms = self._deadline_ms(timeout_ms)

@@ -91,7 +91,10 @@ class Consumer(LoopBound):
         self.poll_remainder = PollRemainder()
 
     async def start(self) -> Self:
-        """Start the background tasks, and return this consumer; `async with` and every call start them too."""
+        """Start the background tasks, and return this consumer.
+
+        `async with` and every call except `close` start the tasks too.
+        """
         self._started()
         return self
 

@@ -58,7 +58,10 @@ class Producer(LoopBound):
         self._sender: Sender | None = None
 
     async def start(self) -> Self:
-        """Start the background tasks, and return this producer; `async with` and every call start them too."""
+        """Start the background tasks, and return this producer.
+
+        `async with` and every call except `flush` and `close` start the tasks too.
+        """
         self._started()
         return self
 
@@ -101,7 +104,7 @@ class Producer(LoopBound):
         partition: int | None = None,
         timestamp_ms: Timestamp | None = None,
     ) -> RecordRun:
-        """Buffer records with `values[start:]`, as many as fit into one batch, and return these records.
+        """Buffer records with `values[start:]`, as many as fit into one batch, and return their run.
 
         See `tidelog.Producer.send_values`.
         """

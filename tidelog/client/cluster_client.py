@@ -163,8 +163,8 @@ class ClusterClient:
         """Return the live connection to a broker; open one if there is none. Concurrent calls share one attempt.
 
         Raises DisconnectedError if the broker is not in the metadata or does not listen. Raises BrokerNotAvailableError
-        if another broker has its address, TimeoutError (the attempt goes on), and ClosedError. After an error nothing
-        was sent.
+        if another broker has this broker's address, TimeoutError (the attempt goes on), and ClosedError. After an error
+        no request was sent.
         """
         if live := self.live_peer(broker_id):
             return live
@@ -303,8 +303,8 @@ class ClusterClient:
     def partition_refusal(self, tp: TopicPartition) -> BrokerError | None:
         """Return the topic's `refusal`, or UnknownTopicOrPartitionError if the partition certainly does not exist.
 
-        That is certain if the topic is known, and an answer that came 3 s or longer after the first such call still
-        lacks the partition. Otherwise None is returned, also if nothing is known.
+        That is certain if the topic is known, and an answer lacks the partition 3 s or longer after the first call that
+        missed the partition. Otherwise None is returned, also if nothing is known.
         """
         if refusal := self.refusal(tp.topic):
             return refusal
@@ -441,9 +441,10 @@ class ClusterClient:
         return answer
 
     def lasting_backoff_ms(self, attempt: int) -> int:
-        """Return `backoff_ms` for an error that may last.
+        """Return the pause (ms) after attempt number `attempt`, for an error that may last.
 
-        The pause grows up to `LASTING_BACKOFF_MS`, or to `retry_backoff_max_ms` if that is longer.
+        The pause grows as in `backoff_ms`, but up to `LASTING_BACKOFF_MS` or `retry_backoff_max_ms`, whichever is
+        longer.
         """
         return self.backoff_ms(attempt, LASTING_BACKOFF_MS)
 
@@ -568,7 +569,8 @@ class ClusterClient:
         """Yield functions that connect to a broker, in the order in which brokers are asked.
 
         The order is: connected brokers, other known brokers, bootstrap addresses that are no known broker's, known
-        brokers that failed in the last 2 s. The order within the first two and within the last is random.
+        brokers that failed in the last 2 s (connected ones first). Known brokers of one kind are in random order.
+        Bootstrap addresses are in the given order, but those that failed in the last 2 s come last.
         """
         now_ms = self.clock.monotonic_ms()
         known = list(self.view.brokers.items())

@@ -10,9 +10,12 @@ from tidelog.client.tasks.async_event import Flag
 
 
 class LeaderSearch:
-    """Refreshes the metadata at once when a leader is missing, and with growing pauses in further searches.
+    """Refreshes the metadata, so that partitions without a known leader get one.
 
-    on_refresh   called after each search, whatever its result
+    The first search begins at once. Each further search begins after a longer pause, up to a limit, until
+    `stop_waiting` is called.
+
+    on_refresh   called after each search, whatever its result, except a search that `stop` ends
     """
 
     def __init__(self, client: ClusterClient, on_refresh: Callable[[], object]) -> None:

@@ -19,7 +19,7 @@ from tidelog.protocol.messages import MetadataResponse, PartitionMetadata, Topic
 class Leader:
     """A partition's leader and its leader epoch.
 
-    topic_id   distinguishes topics of the same name; two leaders are equal whatever their topic ids
+    topic_id   distinguishes topics of the same name; the comparison of leaders ignores it
     """
 
     broker_id: int

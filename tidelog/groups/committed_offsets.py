@@ -162,9 +162,10 @@ class CommittedOffsets:
     async def fetch(
         self, partitions: Iterable[TopicPartition], deadline_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the committed offset of each partition, None if there is none, after all earlier commits here.
+        """Return the committed offset of each partition; None for a partition without one.
 
-        Raises the coordinator's first error, and TimeoutError at the deadline.
+        The request is sent after all earlier commits of this consumer. Raises the coordinator's first error, and
+        TimeoutError at the deadline.
         """
         chosen = list(dict.fromkeys(partitions))
         if not chosen:

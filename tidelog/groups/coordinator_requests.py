@@ -40,11 +40,12 @@ _RETRIABLE = (
 async def ask_coordinator(
     client: ClusterClient, group_id: str, request: Request, deadline_ms: int, *, time_limit_ms: int | None = None
 ) -> Response:
-    """Return the coordinator's answer. Repeat the request while the answer, or an entry of it, has a retriable error.
+    """Return the coordinator's answer. Repeat the request after the failures in the module's table.
 
-    The request may be sent several times, so it must be idempotent. `time_limit_ms` limits the wait for one broker
-    (default `request_timeout_ms`). The caller handles errors of the group itself. Raises TimeoutError with the last
-    error at the deadline, and NoBrokersError if no broker was ever reached.
+    Such an error counts in the answer itself and in each of its entries. The caller handles all other errors in the
+    answer. The request may be sent several times, so it must be idempotent. `time_limit_ms` limits the wait for one
+    broker (default `request_timeout_ms`). Raises TimeoutError with the last error at the deadline, NoBrokersError if no
+    broker was ever reached, and errors of the connection that are not retriable.
     """
     clock, started_ms = client.clock, client.clock.monotonic_ms()
     attempt = 0

@@ -36,7 +36,7 @@ class ConsumerGroupState(StrEnum):
 class ConsumerGroupListing:
     """One group in a list of groups.
 
-    protocol_type   "consumer"; empty if the group has committed offsets and never had members
+    protocol_type   "consumer" for a group of consumers; empty if the group has offsets and never had members
     coordinator     the id of the broker that listed the group
     """
 

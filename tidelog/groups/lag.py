@@ -22,7 +22,7 @@ class Standing(StrEnum):
     BELOW_LOG_START = "below_log_start"
     """Records were deleted before the group consumed them."""
     PAST_LOG_END = "past_log_end"
-    """The log was truncated, or the topic was deleted and created again."""
+    """The committed offset lies after the log, for example because the topic was deleted and created again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ class Migration(StrEnum):
     """The outcome for one partition's offset."""
 
     MOVE = "move"
-    """The coordinator has no offset, or an earlier one."""
+    """The coordinator has no offset or an earlier one, or a later one that `force` replaces."""
     SAME = "same"
     """The coordinator already has this offset."""
     KEEP = "keep"

@@ -68,7 +68,7 @@ class Adjustment(StrEnum):
     LOG_END = "log_end"
     """The requested offset lies after the log: the log's end."""
     BEFORE_LOG_START = "before_log_start"
-    """Every record is newer than the time: the log's start."""
+    """Every record is newer than the time: the first record."""
     PAST_END = "past_end"
     """Every record is older than the time: the log's end."""
     EMPTY = "empty"
@@ -83,8 +83,8 @@ class OffsetReset:
 
     old_offset           the committed offset before; None: there is none
     new_offset           the offset to commit, or committed; None if `error` prevents it
-    old_time, new_time   the timestamps (ms) of the first record at or after each; None if there is no record, or it was
-                         not found in time
+    old_time, new_time   the timestamps (ms) of the first record at or after each; None if the offset is outside the
+                         log, no record follows, or the record was not found in time
     adjustment           why the new offset differs from the target; None: it does not
     error                why this partition cannot be reset, or was not reset
     """

@@ -70,7 +70,7 @@ class ProduceOk:
 class ProduceFailed:
     """Records that were rejected before any leader appended them, and so never reach the log.
 
-    errors   the name of each record's error; `outcomes` lists those that guarantee this
+    errors   the name of each record's error; `verify/checker/outcomes.py` lists those that guarantee this
     t        when the client learned of each record's error
     """
 

@@ -221,7 +221,7 @@ class LocalCluster:
             return self._launch_broker(broker_id)
 
     def start_zookeeper(self, *, timeout_ms: int = START_TIMEOUT_MS) -> None:
-        """Start the embedded ZooKeeper if it does not run, and return when it serves.
+        """Start the embedded ZooKeeper and return when it serves; return at once if its process runs already.
 
         For an external ZooKeeper only check that it accepts connections. Raises LocalError if it does not.
         """

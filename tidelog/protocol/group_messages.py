@@ -284,7 +284,10 @@ class SyncGroupRequest(Request):
 
 @frozen
 class HeartbeatResponse(Response):
-    """The answer; 0 renews the session, and REBALANCE_IN_PROGRESS means that the member must join again."""
+    """The answer. With 0 and with REBALANCE_IN_PROGRESS the session is renewed.
+
+    REBALANCE_IN_PROGRESS means that the member must join again.
+    """
 
     error_code: int
 

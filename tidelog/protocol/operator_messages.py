@@ -113,7 +113,10 @@ class ExamineReplicaResponse(Response):
 
 @frozen
 class ExamineReplicaRequest(Request):
-    """Asks one broker for all that it knows of its replica, in any role, also if the replica's disk has failed."""
+    """Asks one broker for all that it knows of its replica of a partition, whatever the replica's role is.
+
+    The broker also answers if the disk of the replica has failed.
+    """
 
     topic: str
     partition: int

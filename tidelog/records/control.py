@@ -32,9 +32,9 @@ class MarkerKind(IntEnum):
 
 
 class TransactionMarker(NamedTuple):
-    """A marker in the log, at `offset`, that ends the transaction of this producer id and epoch.
+    """A control record at `offset` that ends the transaction of `producer_id` and `producer_epoch`.
 
-    The transaction's records before it are committed or aborted. `timestamp` is in ms.
+    `kind` says whether the earlier records of the transaction are committed or aborted. `timestamp` is in ms.
     """
 
     kind: MarkerKind

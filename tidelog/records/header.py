@@ -126,7 +126,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether the records are transaction markers instead of user records."""
+        """Whether the records are control records, such as transaction markers, instead of user records."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property

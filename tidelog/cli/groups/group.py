@@ -55,7 +55,7 @@ def list_(states: tuple[str, ...], as_json: bool, bootstrap_servers: str | None,
     """List the groups of all brokers.
 
     A group of type "consumer" shares its partitions among its members; a "simple" group only has committed offsets.
-    Exit status 1 if a broker did not answer; the groups of the other brokers are shown.
+    Exit status 1 if a broker did not answer, or groups have no coordinator; all other groups are shown.
     """
     with open_admin(bootstrap_servers, timeout) as admin:
         from tidelog.groups.descriptions import ConsumerGroupDescription

@@ -96,7 +96,8 @@ def consume(
 
     Records of one partition come in order; partitions take turns. A time stands for the first record with this
     timestamp or a later one. Notes on standard error name the partitions that start at their oldest record or at their
-    end instead, and say why there is nothing to read. Exit status 1 if no partition has the offset of --from.
+    end instead, and say why there is nothing to read. Exit status 1 if a partition has deleted the offset of --from, or
+    if the offset is past the end of all partitions (with --partition or --follow: of one).
 
     With --group, the members of GROUP share the partitions, and each member starts at the committed offsets. --from
     applies to partitions without a committed offset. Offsets are committed after the records were written, also on

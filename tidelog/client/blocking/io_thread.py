@@ -258,10 +258,10 @@ def _closed_meanwhile() -> ClosedError:
 
 
 async def in_caller(function: Callable[[], object]) -> None:
-    """Call `function` in the thread that waits in `IoThread.run` for this coroutine, and wait for the call's end.
+    """Call `function` in the thread that waits in `IoThread.run` for the current task, and wait for the call's end.
 
     `function` may call `run` itself, because the loop stays free. Exceptions of `function` are raised here. Raises
-    RuntimeError if no thread waits in `run`, and TypeError if `function` returns a coroutine.
+    RuntimeError outside a call of `run`, and TypeError if `function` returns a coroutine.
     """
     waiting_call = _current_call.get()
     if waiting_call is None:

@@ -36,7 +36,8 @@ class Consumer(BlockingClient[AsyncConsumer]):
                                 election removed records that the consumer has read, the consumer goes back to where the
                                 logs diverge ("none": LogTruncationError)
     fetch_min_bytes, fetch_max_wait_ms      how many bytes a leader waits for, and how long
-    fetch_max_bytes, max_partition_fetch_bytes      maximum bytes of one answer, and of one partition in it
+    fetch_max_bytes, max_partition_fetch_bytes      maximum bytes of one answer, and of one partition in it; the first
+                                batch of an answer comes whole, even if it is larger
     prefetch_max_bytes          no fetch begins while so many fetched bytes wait for `poll` (64 MiB)
     max_poll_records            maximum records of one `poll` (500)
     consumer_timeout_ms         the iteration ends if no record arrives for so long (None: never)
@@ -63,8 +64,8 @@ class Consumer(BlockingClient[AsyncConsumer]):
                                 `tidelog up`
     request_timeout_ms, retry_backoff_ms, retry_backoff_max_ms, metadata_max_age_ms, bootstrap_timeout_ms, client_id
 
-    Each call raises NoBrokersError if no broker was ever reached, TimeoutError at its deadline, and errors of a broker
-    that are not retriable.
+    A call that needs a broker raises NoBrokersError if none was ever reached, TimeoutError at its deadline (a poll
+    returns nothing instead), and errors of a broker that are not retriable.
     """
 
     def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[ConsumerOptions]) -> None:

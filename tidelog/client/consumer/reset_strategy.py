@@ -53,7 +53,7 @@ _WORDS = {
 
 
 def parse_strategy(setting: ResetSetting, now_ms: int) -> ResetStrategy:
-    """Return the strategy; ValueError says what is allowed.
+    """Return the strategy; ValueError says what is wrong with the setting.
 
     `now_ms` resolves texts such as "@-1h" once, so that they mean the same instant for ever. A time that looks like
     seconds issues a warning.

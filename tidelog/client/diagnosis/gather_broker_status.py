@@ -21,8 +21,8 @@ async def ask_cluster(
 ) -> ClusterFacts:
     """Ask the bootstrap addresses for metadata, then each expected or known broker about itself.
 
-    Errors of brokers are in the result. Each request may take `timeout_ms`. A bootstrap address that does not answer is
-    a target of its own.
+    Errors of brokers are in the result. Each request may take `timeout_ms`. A bootstrap address that does not answer,
+    and is no expected or known broker's, is a target of its own.
 
     expected   brokers by id that should run, whether the cluster knows them or not
     """

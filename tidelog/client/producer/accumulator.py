@@ -97,22 +97,11 @@ class TopicQueues:
     def sticky_batch_bytes(self, batch_size: int) -> int:
         """Return the size limit of the next batch that keyless records begin, at most `batch_size`.
 
-        The limit is 512 bytes at first, and later an eighth of the sum of all earlier limits.  So a few hundred short
-                                                                                                records already reach
-                                                                                                several partitions, and
-                                                                                                batches have their full
-                                                                                                size once that sum is
-                                                                                                eight times
-                                                                                                `batch_size`. Kafka's
-                                                                                                partitioner fills a
-                                                                                                whole batch from the
-                                                                                                beginning (KIP-480), so
-                                                                                                that the first records
-                                                                                                of a producer share one
-                                                                                                partition. With fewer
-                                                                                                than two partitions to
-                                                                                                choose from, the limit
-                                                                                                is always `batch_size`.
+        The limit is 512 bytes at first, and later an eighth of `sticky_bytes`, to which this call adds it. So a few
+        hundred short records already reach several partitions. Batches have their full size once `sticky_bytes` is
+        eight times `batch_size`. Kafka's partitioner fills a whole batch from the beginning (KIP-480), so that the
+        first records of a producer share one partition. With fewer than two partitions to choose from, the limit is
+        `batch_size`, and `sticky_bytes` stays.
         """
         if len(self.available or self.partitions) < 2:
             return batch_size  # there is no other partition to which the next batch could go
@@ -424,7 +413,10 @@ class Accumulator:
         return None
 
     def expire(self, now_ms: int) -> list[PartitionQueue]:
-        """Fail batches that wait beyond their deadline, except those in flight; return the queues that still wait."""
+        """Fail the overdue batches at the head of each queue that has nothing in flight.
+
+        Return the queues with nothing in flight that still have batches.
+        """
         waiting = self.waiting_queues()
         for queue in waiting:
             while queue.batches and queue.batches[0].deadline_ms <= now_ms:

@@ -1,6 +1,6 @@
 """Decide what the end of one produce attempt means for its batch. Pure.
 
-Every end falls into one of these:
+Every end other than the success falls into one of these:
 
     ACKNOWLEDGED   the broker answers DUPLICATE_SEQUENCE: an earlier attempt was appended, but its offset is not known
     REFUSED        the broker rejected the batch before it appended anything, or the client sent nothing

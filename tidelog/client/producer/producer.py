@@ -40,9 +40,9 @@ class Producer:
     acks                  "all" (default), 1 or 0
     enable_idempotence    default with acks="all": the leader stores a repeated batch once and keeps the order of each
                           partition
-    batch_size            maximum bytes of a partition's batch before compression (256 KiB). Batches are smaller if the
-                          topic rejects that size. The first batches of records without a key are smaller too, so that
-                          a few hundred records reach several partitions
+    batch_size            maximum bytes of a partition's batch before compression (256 KiB); a larger record has a batch
+                          of its own. Batches are smaller if the topic rejects that size. The first batches of records
+                          without a key are smaller too, so that a few hundred records reach several partitions
     linger_ms             how long a batch waits for more records (0: only while an earlier batch is in flight)
     compression_type      "gzip", "snappy", "lz4", "zstd" or None (default): the codec of each batch
     buffer_memory         maximum bytes that wait for an acknowledgement (64 MiB); `send` blocks while they are used up
@@ -144,7 +144,7 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: Timestamp | None = None,
     ) -> RecordRun:
-        """Buffer a record without key for each of `values[start:]`, up to a full batch, and return these records.
+        """Buffer a record without key for each of `values[start:]`, up to a full batch, and return their run.
 
         Like `socket.send`, one call may accept fewer than all values, but accepts at least one. The caller sends the
         rest with another call from `start + run.record_count` on. The records share one partition and one timestamp,

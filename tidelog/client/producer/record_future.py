@@ -77,9 +77,10 @@ class BatchOutcome:
             first_index, at = later, at + 1
 
     def when_settled(self, index: int, callback: Callable[[], object]) -> None:
-        """Have the next `run_callbacks` after the record at `index` has settled call `callback` once, on its thread.
+        """Have the next `run_callbacks` after the record at `index` has settled call `callback` once.
 
-        If the record is settled already, call `callback` now. An exception of `callback` is logged.
+        The call comes on the thread of that `run_callbacks`. If the record is settled already, call `callback` now. An
+        exception of `callback` is logged.
         """
         with self._lock:
             if index >= self.settled_count:
@@ -125,8 +126,8 @@ class BatchOutcome:
 class RecordFuture:
     """The outcome of one record; wait for it with `get` or `await`.
 
-    Callbacks run on the I/O thread and must not block; if the outcome is known already, a callback runs at once in the
-    caller.
+    Callbacks run on the I/O thread (in `tidelog.aio` on the event loop), or on a thread whose `close` fails the record.
+    A callback must not block. If the outcome is known already, the callback runs at once in the caller.
     """
 
     __slots__ = ("_index", "_outcome", "_timestamp_ms")
@@ -293,7 +294,7 @@ class RecordRun:
 
     @property
     def partition(self) -> int:
-        """The number of the partition of all these records."""
+        """The number of the partition to which all records of this run are sent."""
         return self._outcome.topic_partition.partition
 
     def done(self) -> bool:

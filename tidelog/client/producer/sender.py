@@ -439,7 +439,10 @@ class Sender:
         self._identify_attempts = 0
 
     def _report_missing_identity(self, error: TidelogError) -> None:
-        """Fail the records that wait for a producer id if the error is final; else keep the error as their last one."""
+        """Fail the records that wait for a producer id if the error is final.
+
+        Otherwise keep the error as the last one of each first batch that has none.
+        """
         final = isinstance(error, BrokerError) and not isinstance(error, UnknownServerError) and not error.retriable
         for queue in self.accumulator.waiting_queues():
             if queue.identity is not None:

@@ -56,7 +56,7 @@ class Background:
     def log(self, what: str, error: BaseException) -> InternalError:
         """Log the unexpected error of `what`, and return an InternalError with it as the cause; raise nothing.
 
-        The error is not logged if the last failure of `what` had the same type.
+        The error is not logged if the last failure of `what` had the same type, and no success was noted since.
         """
         if self._logged.get(what) is not type(error):
             self._logged[what] = type(error)

@@ -169,7 +169,11 @@ class GroupConsumer:
     async def committed(
         self, partitions: Iterable[TopicPartition], deadline_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the group's committed offset of each partition, None if there is none, after all earlier commits."""
+        """Return the group's committed offset of each partition; None for a partition without one.
+
+        The request is sent after all earlier commits of this consumer. Raises the coordinator's error, and TimeoutError
+        at the deadline.
+        """
         return await self._offsets.fetch(partitions, deadline_ms)
 
     def _consumed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:

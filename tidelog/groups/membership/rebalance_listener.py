@@ -36,7 +36,7 @@ class ConsumerRebalanceListener:
         """Handle revoked partitions. Until this method returns, the consumer owns them, and may commit."""
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> object:
-        """Handle added partitions, which start at committed offsets.
+        """Handle added partitions, which start at the group's committed offsets, else as auto_offset_reset says.
 
         A group calls this method after each rebalance, even without added partitions.
         """

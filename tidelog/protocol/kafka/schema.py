@@ -82,7 +82,10 @@ class Wire(NamedTuple):
 
 
 def wire(versions: str = "0+", *, nullable: str | None = None, tag: int | None = None, ignorable: bool = False) -> Wire:
-    """Return the annotation of a field: its versions, those that allow null, and its tag if it is a tagged field."""
+    """Return the annotation of a field: its versions, those that allow null, and its tag if it is a tagged field.
+
+    In versions without the field, a value of an `ignorable` field is dropped; for other fields it is an error.
+    """
     return Wire(Versions.parse(versions), None if nullable is None else Versions.parse(nullable), tag, ignorable)
 
 

@@ -12,7 +12,7 @@
     H  Resetting: look up the offset, at an end of the log or at a time
     I  Failed: report to the reader that there is no position
 
-While the pause after a failure lasts, the step is to wait, except in case B.
+While the pause after a failure of the same leader (A: of the coordinator) lasts, the step is to wait, except in case B.
 """
 
 from __future__ import annotations

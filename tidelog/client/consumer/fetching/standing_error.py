@@ -23,7 +23,10 @@ class StandingError:
         self._is_raised = False
 
     def set(self, error: TidelogError) -> None:
-        """Keep `error`. If it has the same type as the last one, it replaces that one and does not count as new."""
+        """Keep `error` in place of the last one.
+
+        The error counts as new, unless a call has raised the last one and both have the same type.
+        """
         self._is_raised = self._is_raised and type(error) is type(self.error)
         self.error = error
         self.failures += 1
