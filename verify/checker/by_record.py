@@ -22,8 +22,9 @@ _EMPTY: Final = array("q", [ABSENT]) * _SIZE
 
 
 class ByRecord:
-    """The numbers by record id. A column that is a range (`columns.consecutive`) is stored at once; others cost one
-    step per record.
+    """One stored number for each record id, such as a time or an offset.
+
+    A column of ids that is a range (`columns.consecutive`) is stored at once; others cost one step per record.
 
     `[id]` returns `ABSENT` for an id without a number, and `get` None.
     """
@@ -78,11 +79,11 @@ class ByRecord:
         return found
 
     def has_all(self, ids: Column) -> bool:
-        """Return whether each of these ids has a number; True without ids."""
+        """Return whether a number is stored for every one of these ids; True for an empty column."""
         return ABSENT not in self.numbers(ids)
 
     def has_any(self, ids: Column) -> bool:
-        """Return whether at least one of these ids has a number."""
+        """Return whether a number is stored for at least one of these ids; False for an empty column."""
         return self.numbers(ids).count(ABSENT) < len(ids)
 
     def take(self, ids: Column) -> array[int]:

@@ -70,10 +70,10 @@ class Checker:
     """The checker. Call `begin` for each start of a writer, `take` for its events, `new_findings` at any time,
     `conclude` once.
 
-    Events may come in any order as long as `new_findings` is not called in between. Otherwise they must come in the
-    order of their ends (`t` or `t1`); each call then costs the number of new events times a logarithm. `compacted`
-    names the topics whose logs may have gaps; it is only needed for `new_findings`, because `conclude` uses
-    `Ending.compacted`.
+    The processes of one name must come in the order of their starts, each with its events in the order of its history.
+    Different names may come in any order as long as `new_findings` is not called in between. Otherwise all events must
+    come in the order of their ends (`t` or `t1`). `compacted` names the topics whose logs may have gaps. The names are
+    only needed for `new_findings`, because `conclude` uses `Ending.compacted`.
     """
 
     def __init__(self, compacted: frozenset[str] = frozenset()) -> None:
@@ -114,7 +114,7 @@ class Checker:
         return source
 
     def take(self, source: Source, event: Event) -> None:
-        """Take an event of a process; an event that no invariant needs is ignored. Its columns must not change
+        """Take an event of a process; an event that no invariant needs is ignored. The event's columns must not change
         afterwards.
         """
         for handler in self._handlers.get(type(event), ()):

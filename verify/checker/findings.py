@@ -20,7 +20,8 @@ class Finding:
 
     invariant    the key, for example "I1"
     tp           the partition; None if the violation concerns none
-    t            the time (ns) of an operation that shows the violation; 0 if no such time is known
+    t            the time (ns) of the operation or event that shows the violation, or the end of the checked time span;
+                 0 if unknown
     says         the violation in one sentence
     operations   the evidence, one text each: operations with their sources and times, and final logs
     """

@@ -50,7 +50,7 @@ class Ending:
 
     logs        each partition's logs: those of the replicas, and the leader's as a client read it
     windows     the injected faults
-    compacted   topics whose logs may have gaps, which differ between replicas
+    compacted   topics whose logs may have gaps, at offsets that may differ between replicas
     """
 
     logs: Mapping[TopicPartition, Sequence[FinalLog]] = field(default_factory=dict)
@@ -64,8 +64,8 @@ class Ending:
     def may_lack(self, log: FinalLog, offset: int, trimmed_to: int) -> bool:
         """Return whether a log may have no record at an offset.
 
-        Records below its start may be missing if they were trimmed, and records between its ends if they were
-        compacted. A record at or above the log end is never permitted to be missing.
+        A record below the log start may be missing if the offset is below `trimmed_to`, the highest trim request. A
+        record from the log start to the log end may be missing if the topic is compacted. No other record may.
         """
         if offset < log.log_start:
             return offset < trimmed_to
@@ -81,10 +81,12 @@ class Ending:
 
 
 class Invariant(ABC):
-    """One of the invariants I1–I23. It takes events, and evaluates them when `examine` or `conclude` is called.
+    """One of the invariants I1–I23. It takes events, and evaluates them at once, or when `examine` or `conclude` is
+    called.
 
-    Events may come in any order if `examine` is not called before the last one. Otherwise they must come in the order
-    of their ends.
+    The events of one name must come in the order of that client's or broker's histories. Events of different names may
+    come in any order if `examine` is not called before the last event. Otherwise all events must come in the order of
+    their ends.
 
     key    for example "I1"
     name   the invariant in a few words

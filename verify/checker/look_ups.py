@@ -7,7 +7,7 @@ observer of a cluster knows for each time only which records must exist and whic
   watermark only increases. If an answer names an offset, all earlier records existed as well.
 - A trim removes the records below an offset, at the earliest at its request, at the latest at its answer.
 - Compaction may remove a record at any time after a later one of its key was sent. Replicas remove it at different
-  times, so the record may be back after an election. No answer can be wrong because of such a record.
+  times, so the record may be back after an election. An answer may name such a record or skip it.
 
 All times are of one clock, in any unit.
 """
@@ -193,7 +193,9 @@ def _fault_of(look_up: LookUp, record: StoredRecord | None, trimmed: _Trims) -> 
 
 
 class _Trims:
-    """For each offset, the time from which a trim may have removed it, and the time from which one must have."""
+    """For each offset, the time from which a trim may have removed the record, and the time from which a trim must have
+    removed it.
+    """
 
     def __init__(self, trims: Iterable[Trim]) -> None:
         by_offset = sorted(trims)

@@ -40,7 +40,8 @@ class Duplicate(NamedTuple):
 
 @dataclass(slots=True)
 class ObservedOffsets:
-    """The observed records of one partition. A repeated observation costs one comparison of columns.
+    """The observed records of one partition. A repeated observation of consecutive offsets costs one comparison of
+    columns.
 
     The lists only grow, so that an invariant can continue where it stopped.
 

@@ -33,14 +33,14 @@ class RunningMax:
         self._new_values.extend(values)
 
     def before(self, moment: float) -> int | None:
-        """Return the maximum of the values strictly before that time, or None if there are none."""
+        """Return the maximum of the values whose times are before `moment`, or None if there are none."""
         if self._new_times:
             self._settle()
         count = bisect_left(self._times, moment)
         return self._greatest[count - 1] if count else None
 
     def until(self, moment: float) -> int | None:
-        """Return the maximum of the values at or before that time, or None if there are none."""
+        """Return the maximum of the values whose times are at or before `moment`, or None if there are none."""
         if self._new_times:
             self._settle()
         count = bisect_right(self._times, moment)

@@ -58,7 +58,7 @@ class FinalLog:
     leo             the log end offset
     hw              the high watermark, −1 if unknown
     epochs          the leader epoch checkpoint, or None if there is none
-    ids             the record ids; −1 for a damaged record
+    ids             the record ids; −1 for a record that is damaged or whose value contains no id
     ts              the timestamps (ms)
     leader_epochs   the leader epoch of each record's batch
     batches         empty if a client read the log
@@ -227,7 +227,10 @@ def _offsets(line: Any, count: int) -> array[int] | range:
 
 
 def _joined(offsets: array[int] | range, more: array[int] | range) -> array[int] | range:
-    """Return `more` appended to the offsets: a range if all are consecutive, otherwise an array."""
+    """Return `more` appended to the offsets: a range if both are ranges and `more` continues the first, else an array.
+
+    If one of the two is empty, return the other one.
+    """
     if not more:
         return offsets
     if not offsets:

@@ -37,8 +37,8 @@ _MS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """A run's directory. Methods raise HistoryError for an invalid file or without histories, and OSError if a file
-    cannot be read.
+    """A run's directory. Methods raise HistoryError for an invalid file, and OSError if a file cannot be read. `check`
+    and `histories` also raise HistoryError if there are no histories.
     """
 
     path: Path

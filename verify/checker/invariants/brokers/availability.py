@@ -96,8 +96,8 @@ def _counted_until(window: Window, next_fault: int | None) -> int:
     """Return the end (ns) of the time in which operations count: `healed`, or if later a second after `injected` plus
     the permitted gap.
 
-    Without a limit of the gap, return `healed`. The next fault (None: none) ends that second, because later operations
-    count for the next fault.
+    Without a limit of the gap, return `healed`. The next fault (None: none) ends the time after `healed`, because later
+    operations count for the next fault.
     """
     if window.most_gap_ns is None:
         return window.healed

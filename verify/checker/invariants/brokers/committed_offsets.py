@@ -28,7 +28,7 @@ Attempt: TypeAlias = CommitOk | CommitFailed | CommitUnknown
 
 @frozen
 class Violation:
-    """A violation, and the operations that prove it, the last one at the end."""
+    """A violation, and the operations that prove it. The last operation shows when it happened."""
 
     tp: TopicPartition
     says: str
@@ -53,7 +53,7 @@ class Register:
         self._begun.append((invoked.offset, invoked.t))
 
     def commit(self, attempt: Attempt) -> None:
-        """Add the end of a commit request. A later fetch must return at least an accepted value, and no refused one."""
+        """Add the end of a commit request: accepted, refused, or with unknown outcome."""
         self._attempts.append(attempt)
         if isinstance(attempt, CommitOk):
             self._promised.add(attempt.t1, attempt.offset)

@@ -18,9 +18,10 @@ from verify.checker.invariant import Ending, Invariant
 class SameReplicas(Invariant):
     """Check I15: at the end all replicas have the same end offset, and the same records from the latest log start on.
 
-    Batches are compared too, by their CRCs, if both logs have batches that are completely above that start. Replicas
-    compact independently, so replicas of a compacted topic must have the same record at each offset that both have.
-    Because only records above all log starts can be compared, no log may start above the highest trim request.
+    Batches are compared too, by their CRCs, if both logs have batches that are completely above that start. In a
+    compacted topic, only records are compared, at the offsets that both replicas have, because replicas compact
+    independently. Because only records above all log starts can be compared, no log may start above the highest trim
+    request.
     """
 
     key, name = "I15", "replicas are the same"

@@ -1,7 +1,7 @@
 """Check I8: the end offset returned to clients never decreases, and is above the acknowledged offsets.
 
-The first offset returned to clients is the one to which the partition was trimmed, and no replica keeps trimmed records
-at the end.
+The first offset returned to clients is neither above the highest requested trim nor below an acknowledged one. At the
+end, no log begins below an acknowledged trim.
 """
 
 from __future__ import annotations

@@ -112,8 +112,8 @@ def _acknowledged_at(record_id: int, facts: PartitionFacts) -> float:
 
 
 class _ColumnsOfLog(StoredLog):
-    """A log without removed records. The first record at or after a time is where the running maximum of timestamps
-    reaches it.
+    """A log without removed records. The first record at or after a time is the one at which the running maximum of
+    timestamps reaches that time.
     """
 
     def __init__(self, log: FinalLog, facts: PartitionFacts) -> None:
