@@ -143,7 +143,7 @@ async def run(request: Request, place: WorkDirectory, reporter: Reporter, stop: 
 async def running(target: Cluster, results: Path) -> AsyncIterator[None]:
     """Enter the target, and leave it when the context ends.
 
-    If entering fails, remove all directories in `results`, so that the next run can use it, and raise the error.
+    If entering fails, remove all directories in `results`, so that the next run can use `results`, and raise the error.
     """
     async with AsyncExitStack() as ends:
         try:

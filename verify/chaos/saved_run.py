@@ -17,9 +17,9 @@ from verify.checker.inputs.run_directory import RunDirectory
 def judge_again(directory: Path) -> Result:
     """Check the files of a finished run again, write windows.jsonl and the verdict again, and return the result.
 
-    `directory` is the directory of the results or of the run. The result has the rows that were requested or injected,
-    and no report. Raise HistoryError if a file is invalid or there are no histories, and OSError if a file cannot be
-    read or written.
+    `directory` is the directory of the results or of the run. The result has the rows that were requested or have a
+    recorded step, and no report. Raise HistoryError if a file is invalid or there are no histories, and OSError if a
+    file cannot be read or written.
     """
     results = directory
     if not (results / history_files.DIRECTORY).exists() and (directory / RESULTS).is_dir():

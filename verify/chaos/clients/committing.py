@@ -237,9 +237,10 @@ class CommittedReader:
             line.close()
 
     async def ask_once(self, line: Line, group: str) -> bool:
-        """Send one OffsetFetch request for a group to one broker, and record the answer or error for each partition.
+        """Send one OffsetFetch request for the group to the broker of `line`, and record each partition's offset or
+        error.
 
-        Return whether the broker answered, also with an error.
+        Return whether the broker answered; an error that it sends counts as an answer.
         """
         context, t0 = self._context, self._context.now_ns()
         wanted = tuple(DescribePartition(*tp) for tp in self._tps)

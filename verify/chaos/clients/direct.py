@@ -40,8 +40,8 @@ _NO_EPOCH = -1
 
 
 class DirectReader:
-    """A client that queries all brokers at the same time, one request at a time to each. Each fetch is a session in its
-    history.
+    """A client that queries all brokers at the same time, one request at a time to each. Each fetch is a session of its
+    own in the client's history.
     """
 
     def __init__(self, context: ClientContext, name: str, *, pause_s: float = 0.03) -> None:
@@ -112,9 +112,9 @@ class DirectReader:
         return hasattr(error, "code")
 
     def _learn(self, tp: TopicPartition, records: Buffer) -> None:
-        """Raise the partition's known leader epoch and the end of the records that have it or an earlier one.
+        """Increase the partition's known leader epoch, and the known end of records of that epoch or an earlier one.
 
-        Each leader of this epoch or a later one has these records, because a leader returned them.
+        Each leader of the known epoch or a later one has the records below that end, because a leader returned them.
         """
         for _, header in iter_headers(records):
             self._epochs[tp] = max(self._epochs.get(tp, _NO_EPOCH), header.partition_leader_epoch)

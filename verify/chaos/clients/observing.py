@@ -38,8 +38,8 @@ def columns_of(records: Buffer, first: int) -> tuple[list[int], list[int], list[
 
 
 class Sessions:
-    """The sessions of one reader, each of one partition, and their records in its history. Session numbers are the
-    client's own, from 0.
+    """The sessions of one reader, each of one partition, and their records in the reader's history. Session numbers are
+    the reader's own, from 0.
 
     moves   whether `auto_offset_reset` may move the consumer without raising an error
     """

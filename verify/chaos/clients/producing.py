@@ -1,7 +1,8 @@
 """Produce at a fixed rate, and record the outcome of each record.
 
 A record is written to the history before it is sent, so that the history contains every record of a log even if the
-client is killed. The outcome is written within a tick of the acknowledgement.
+client is killed. The outcome is usually written within a tick of the acknowledgement, and later if a call of `send`
+waits.
 """
 
 from __future__ import annotations

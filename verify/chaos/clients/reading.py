@@ -134,8 +134,8 @@ class TailReader(Reader):
 
 
 class RandomSeekReader(Reader):
-    """A reader of records that were read before: a few polls from a random position of a random partition, then another
-    one.
+    """A reader of parts of the logs: a few polls from a random position of a random partition, then from another
+    position.
     """
 
     def __init__(self, context: ClientContext, name: str, *, pause_s: float = 0.15) -> None:

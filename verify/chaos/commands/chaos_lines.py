@@ -74,7 +74,7 @@ def show(result: Result, request: Request, *, kept: bool, as_json: bool) -> None
     """Print the verdict, the command that repeats the run, and the report's path on standard output.
 
     With `as_json`, print one JSON object, which has scenario, seed and seconds in place of the command. `kept` states
-    whether the directory of the results stays. Otherwise no path is printed.
+    whether the directory of the results stays. If it does not stay, the report's path is not printed.
     """
     if as_json:
         asked = {"scenario": request.scenario.name, "seed": request.seed, "seconds": request.seconds}

@@ -33,7 +33,9 @@ _WHOLE_S = 60.0
 
 
 class BrokerFault(FaultBase):
-    """A fault that ends or pauses brokers. All of them run again after it is healed."""
+    """A fault that hits brokers, for example ends or pauses them. Healing makes the ended and paused brokers run
+    again.
+    """
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
@@ -420,9 +422,9 @@ class PoliteStopUncontrolled(PoliteStopAlone):
 
 
 class RollingRestart(BrokerFault):
-    """Five restarts of the current leader of one partition, each as soon as all replicas are in sync again.
+    """Five restarts of the current leader of one partition, each as soon as all ISRs are as large as before the fault.
 
-    Each restart waits until another broker leads the partition.
+    The leader is ended, and started again once another broker leads the partition.
     """
 
     row, name = "F13", "rolling restart that follows the leader"

@@ -106,8 +106,8 @@ class OutOfMemory(LimitedBroker):
         return f"{victim_name} gets no more memory"
 
     def hoard(self, endpoint: Endpoint, fetch: Sequence[Buffer]) -> None:
-        """Send many requests on one connection and read no answer until the fault is healed, so that the broker has to
-        buffer all answers.
+        """Send many requests on one connection without reading an answer, so that the broker has to buffer all answers.
+        Healing closes the connection.
         """
         asking = open_socket(zmq.DEALER)
 

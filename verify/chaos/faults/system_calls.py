@@ -27,9 +27,10 @@ _WRONG_MS = 2_000
 
 
 class CallFault(BrokerFault):
-    """Faulty system calls of one broker, until the fault is healed. The broker is restarted if the fault ended it.
+    """A fault of one broker's system calls, which the broker's shim causes until the fault is healed.
 
-    `page` is the broker's page of orders once `order` was called.
+    Healing starts the broker again if it has ended. `order` sets `page`: the shared memory (`Page`) that holds the
+    orders to this broker's shim.
     """
 
     needs = frozenset({Need.SHIM, Need.PROCESSES, Need.RESTARTS})

@@ -30,8 +30,8 @@ def registration(broker: int) -> str:
 
 
 class SessionExpired(FaultBase):
-    """The session of a healthy leader expires. The broker must register again, and another broker must lead its
-    partitions within a second.
+    """The session of a healthy leader expires. The broker must register again, and the partitions that it led must have
+    a leader of a later epoch within a second.
     """
 
     row, name = "F35", "leader's session expired"
@@ -113,7 +113,7 @@ class ZooKeeperAway(FaultBase):
         return Availability(self.timing.undisturbed_ms)
 
     async def look(self, target: Target) -> None:
-        """Query ZooKeeper repeatedly until cancelled, and note the longest time without an answer."""
+        """Query ZooKeeper repeatedly until cancelled, and note the longest time from an answer to a failed query."""
         loop = asyncio.get_running_loop()
         answered = loop.time()
         while True:

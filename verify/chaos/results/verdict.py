@@ -32,8 +32,9 @@ class RowCount:
 
 
 def count_rows(asked: Sequence[str], injections: Sequence[Injection]) -> list[RowCount]:
-    """Return the counts of each requested row in the catalogue's order, including rows that were not reached, with
-    counts of 0.
+    """Return the counts of each requested row, ordered as in the catalogue of faults.
+
+    A row that was not reached has counts of 0.
     """
     counts = []
     for row in sorted(asked, key=row_number):

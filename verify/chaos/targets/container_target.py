@@ -215,8 +215,9 @@ def kafka_address_here(settings: Mapping[str, str]) -> str:
 
 
 def reachable(hosts: str, containers: Sequence[Container]) -> str:
-    """Return ZooKeeper's hosts with names of the containers' network replaced by addresses for this machine:
-    `zk-1:2181/x` → `10.89.0.2:2181/x`. Other names stay.
+    """Return `hosts` with each name of the containers' network replaced by an address that this machine can reach.
+
+    Example: `zk-1:2181/x` → `10.89.0.2:2181/x`. Ports, the chroot and other names stay.
     """
     servers, slash, chroot = hosts.partition("/")
     addresses = {name: container.address for container in containers for name in container.names}

@@ -74,7 +74,9 @@ class Cluster(Target, Protocol):
         ...
 
     async def stop(self) -> None:
-        """Shut down a cluster of the run's own; do nothing to another one. Its files stay until the end of the run."""
+        """Shut down a cluster of the run's own, whose files stay until the end of the run. Do nothing to another
+        cluster.
+        """
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -87,8 +89,8 @@ class Cluster(Target, Protocol):
 class LocalTarget:
     """A cluster of processes on this machine; an implementation of `Cluster`.
 
-    `async with` sets up the prerequisites and starts a cluster of the run's own; leaving stops it and removes them. A
-    cluster that ran before is only found, and continues.
+    `async with` sets up the prerequisites and starts a cluster of the run's own. Leaving stops that cluster and removes
+    the prerequisites. A cluster that ran before is only found, and continues.
     """
 
     def __init__(
@@ -161,7 +163,9 @@ class LocalTarget:
         self._cluster.places.update(places)
 
     async def stop(self) -> None:
-        """Shut down a cluster of the run's own; do nothing to another one. Its files stay until the end of the run."""
+        """Shut down a cluster of the run's own, whose files stay until the end of the run. Do nothing to another
+        cluster.
+        """
         if self.is_ours:
             await self._run(self._cluster.stop)
 

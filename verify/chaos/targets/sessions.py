@@ -27,8 +27,9 @@ def expire(hosts: str, registration: str) -> int:
     """Expire the session that owns the ephemeral znode `registration`, and return the znode's czxid.
 
     A second client takes over the session by its id and password, and closes it. The owner may take its session back in
-    between; the call tries again then. A lost connection of this client is made again. Raise LocalError if there is no
-    such znode, if the session still exists after 20 s, or if ZooKeeper does not answer for 20 s. The call blocks.
+    between; the call tries again then. If the call loses its own connection, it connects again. Raise LocalError if
+    there is no such znode, if the session still exists after 20 s, or if ZooKeeper does not answer for 20 s. The call
+    blocks.
     """
     deadline = time.monotonic() + _EXPIRED_S
     retry = KazooRetry(max_tries=-1, max_delay=_GONE_S, deadline=_EXPIRED_S)

@@ -69,7 +69,7 @@ class ZooKeeperReader:
 
 
 class AsyncZooKeeperReader:
-    """A `ZooKeeperReader` for an event loop, which runs on a thread of its own."""
+    """A `ZooKeeperReader` on a thread of its own, so that an event loop can await the views."""
 
     def __init__(self, hosts: str) -> None:
         self._reader = ZooKeeperReader(hosts)

@@ -85,7 +85,7 @@ Rule = Callable[[Request], "Fate | threading.Event"]
 
 
 def pass_all(request: Request) -> Fate:
-    """Relay every request and every answer."""
+    """Return `Fate.PASSES`, so that the proxy relays the request and its answer."""
     return Fate.PASSES
 
 

@@ -1,7 +1,7 @@
 """A consumer of confluent-kafka with the interface of ours, as far as chaos clients need it.
 
-librdkafka's calls block, so each consumer has a thread of its own for them. Only one call runs at a time. Callbacks of
-a rebalance are passed to the event loop, while the thread waits for them.
+librdkafka's polls and requests block, so each consumer has a thread of its own for them, one at a time. Callbacks of a
+rebalance are passed to the event loop, while the thread waits for them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ConfluentConsumer:
     """A consumer of confluent-kafka on an event loop, which `async with` closes. The settings have the names of ours.
 
     default_api_timeout_ms   the time limit of a call without one of its own
-    group_id                 the group; None: the consumer is not a member, and commits nothing
+    group_id                 the group; None: one named after the consumer, which must not subscribe then
     """
 
     def __init__(
@@ -111,11 +111,11 @@ class ConfluentConsumer:
         )
 
     def assignment(self) -> set[TopicPartition]:
-        """Return the partitions that are assigned as of the last poll."""
+        """Return the partitions that `assign` got, or those of the group's assignment as of the last poll."""
         return set(self._assigned)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return the identity in the group as of the last call that waited for librdkafka."""
+        """Return the identity in the group as of the last poll, commit or rebalance."""
         return self._identity
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
@@ -234,7 +234,10 @@ class ConfluentConsumer:
     # --- look-ups ---------------------------------------------------------------------------------------
 
     async def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset | None]:
-        """Return the first offset at or after each time. librdkafka does not tell the timestamp of the record."""
+        """Return the first offset at or after each time; None if there is none.
+
+        The timestamp of each result is None, because librdkafka does not tell the timestamp of the record.
+        """
         places = [Place(*tp, target) for tp, target in times.items()]
         found = await self._call(self._consumer.offsets_for_times, places, self._timeout_ms / 1000)
         return {

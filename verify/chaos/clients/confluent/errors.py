@@ -1,7 +1,7 @@
 """Convert errors of confluent-kafka to those of `tidelog.errors`, whose names histories contain.
 
-An error of a broker has Kafka's code. An error that librdkafka itself found has a negative code; those without an entry
-here become InternalError, which the checker reports as undocumented (I22).
+An error of a broker has Kafka's code, −1 or higher. An error that librdkafka itself found has a lower code; those
+without an entry here become InternalError, which the checker reports as undocumented (I22).
 """
 
 from __future__ import annotations

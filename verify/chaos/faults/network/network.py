@@ -26,7 +26,9 @@ _ISR_CHANGE_MS = 5_000
 
 
 class NetworkFault(BrokerFault):
-    """Packet rules that are removed when the fault is healed. Only a fault whose rules matched packets has bitten."""
+    """A fault of the network. Healing removes the packet rules of `prepare` and `install`. A fault whose rules matched
+    no packet has not bitten.
+    """
 
     needs = frozenset({Need.NETWORK})
 

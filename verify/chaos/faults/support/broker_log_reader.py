@@ -12,7 +12,8 @@ class BrokerLogReader:
     """The lines that one broker logs and prints after the construction of this reader. The file with the printed output
     is beside the log file.
 
-    After a rotation, the reader sees only the lines of the new log file.
+    After a rotation, lines may be missing: those of the old log file, and the first ones of a new file that has grown
+    longer than the old one was at the construction.
     """
 
     def __init__(self, log: Path) -> None:

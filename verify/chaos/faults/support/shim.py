@@ -79,7 +79,7 @@ class Shim:
         self._directory = Path()
 
     def missing(self) -> str | None:
-        """Return why the shim cannot be compiled here, or None if it can."""
+        """Return None if a C compiler is installed, otherwise a text that names the compilers."""
         compiler = _compiler()
         if compiler is None:
             return f"needs a C compiler ({', '.join(_COMPILERS)})"

@@ -81,7 +81,9 @@ def bands(spans: Iterable[Span], axis: Axis, palette: Palette, prefix: str) -> M
 
 
 def levels(drawn: Iterable[Level], axis: Axis, full: int) -> Markup:
-    """Return bars with heights relative to `full`. Levels below `full` stand out, and level 1 stands out more."""
+    """Return bars with heights relative to `full`. Levels below `full` stand out, and those of at most 1 stand out
+    more.
+    """
     bars = []
     for level in drawn:
         kind = "full" if level.height >= full else "one" if level.height <= 1 else "some"
