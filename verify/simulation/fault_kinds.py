@@ -72,8 +72,8 @@ class FaultKind(StrEnum):
 
 
 class Moment(StrEnum):
-    """An event of a broker that concerns the scenario's main partition, as its history records it. A fault may wait for
-    it.
+    """An event of a broker that concerns the scenario's main partition, as the broker's history records the event. A
+    fault may wait for it.
 
     APPENDS        the leader appends records
     COPIES         a follower appends records

@@ -24,7 +24,7 @@ _GONE = PartitionState(NO_LEADER, -1, (), -1)
 
 
 class DurabilityModel:
-    """The model. It follows every ISR, write by write, and the high watermarks.
+    """The model, which follows every ISR, write by write, and the high watermarks.
 
     waits_for_disk        whether acknowledgements wait until records are flushed
     on_unclean_election   called when ZooKeeper has the state of an unclean election, before any broker

@@ -82,9 +82,9 @@ class FaultInjector:
     def inject(self, fault: Fault, brokers: list[SimulatedBroker]) -> Iterator[InjectedFault]:
         """Inject a fault and yield its effect on each victim. `brokers` are the existing brokers that the fault names.
 
-        The caller must exhaust the iterator. Without a victim nothing is injected or yielded. A broker that has not
-        learned of its expired session is no victim of a fault that would keep it from learning. While there is such a
-        broker, ZooKeeper as a whole is neither stopped nor frozen.
+        The caller must exhaust the iterator. A fault of brokers or clients that has no victim is not injected, and
+        yields nothing. A broker that has not learned of its expired session is no victim of a fault that would keep it
+        from learning. While there is such a broker, ZooKeeper as a whole is neither stopped nor frozen.
         """
         cluster, kind = self._cluster, fault.kind
         network, zookeeper = cluster.network, cluster.zookeeper

@@ -40,7 +40,7 @@ _MOMENTS: dict[type, Moment] = {
 
 
 class Nemesis:
-    """The nemesis. It injects faults, and heals all of them in the end.
+    """The nemesis, which injects faults, and heals them after their time or in `heal`.
 
     fault_counts   how often each fault was drawn and had an effect
     """

@@ -103,7 +103,8 @@ class FailingFiles:
     ) -> None:
         """Begin a fault for a path and everything below it (or everywhere), after `after` calls of its kind succeeded.
 
-        `matching` restricts the fault to paths for which it returns True.
+        `matching` restricts the fault to paths for which it returns True. VANISHED hides names and files at once,
+        whatever `after` is.
         """
 
         def covers(path: Path) -> bool:

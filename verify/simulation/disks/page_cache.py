@@ -32,7 +32,10 @@ KEPT, FORGOTTEN = Fate.KEPT, Fate.FORGOTTEN
 
 
 class Change(NamedTuple):
-    """A write of `data` at `position`, or (None) a truncation to it. `order` is its number in the journal."""
+    """A write of `data` at `position`, or (`data` is None) a truncation to the size `position`.
+
+    `order` is the truncation's number in the journal; 0 for a write.
+    """
 
     position: int
     data: bytes | None
