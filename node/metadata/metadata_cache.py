@@ -68,6 +68,7 @@ class MetadataCache:
         self._deletion_listeners: list[Callable[[tuple[str, ...]], object]] = []
         self._name_listeners: list[Callable[[str, str], object]] = []
         self._topics: dict[str, CachedTopic] = {}
+        self._departed: dict[int, tuple[BrokerInfo, int]] = {}
 
     def subscribe(
         self,
@@ -93,14 +94,24 @@ class MetadataCache:
         self.controller_id, self.controller_epoch = controller_id, controller_epoch
         return True
 
-    def set_brokers(self, live: Iterable[BrokerInfo]) -> bool:
+    def set_brokers(self, live: Iterable[BrokerInfo], now_ms: int) -> bool:
         """Replace `brokers` and `registrations`, and return whether any live broker's registration has changed."""
         brokers = {broker.broker_id: broker for broker in live}
         if brokers == self.brokers:
             return False
+        departed = {id_: (broker, now_ms) for id_, broker in self.brokers.items()}
+        self._departed = {id_: each for id_, each in (self._departed | departed).items() if id_ not in brokers}
         self.brokers = brokers
         self.registrations = {id_: broker.epoch for id_, broker in brokers.items() if not broker.shutting_down}
         return True
+
+    def departed(self, since_ms: int, listener: str) -> list[BrokerAddress]:
+        """Return the addresses of brokers that were live at `since_ms` or later and are not live now."""
+        return [
+            BrokerAddress(id_, endpoint.host, endpoint.port)
+            for id_, (broker, at_ms) in sorted(self._departed.items())
+            if at_ms >= since_ms and (endpoint := broker.endpoint_of(listener)) is not None
+        ]
 
     def update(self, request: UpdateMetadataRequest) -> list[TopicInfo]:
         """Apply a request of an admitted controller, and return the topics whose settings have changed.

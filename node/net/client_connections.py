@@ -45,6 +45,7 @@ class ClientConnection:
     read, written   the topics of its Fetch and Produce requests
     omits_topics    whether topics are missing in `read` or `written`, because of MAX_NOTED_TOPICS
     is_connected    returns False once the peer has gone, if the listener does not remove the connection then
+    metadata_ms     when it last asked for metadata of topics, or was opened, by the monotonic clock
     totals          the totals of its software, to which `add_to_totals` adds its counts
     """
 
@@ -55,6 +56,7 @@ class ClientConnection:
         "host",
         "is_connected",
         "listener",
+        "metadata_ms",
         "number",
         "omits_topics",
         "opened_ms",
@@ -95,6 +97,7 @@ class ClientConnection:
         self.read: Topics = {}
         self.written: Topics = {}
         self.omits_topics = False
+        self.metadata_ms = opened_ms
         self._added = (0, 0, 0)
 
     def name_itself(self, client_id: str) -> None:

@@ -140,7 +140,7 @@ class Broker:
 
         # The listeners open before the registration announces them, so that no connection to them is refused.
         topic_configs = topic_configs_by(self._dynamic)
-        kafka = kafka_apis(handlers.handle, self._metadata, self._clock, topic_configs)
+        kafka = kafka_apis(handlers.handle, self._metadata, self._clock, topic_configs, self._fetchers.has_lost)
         for listener in listeners:
             if listener.for_kafka_clients:
                 await self._open_kafka_listener(kafka, listener)

@@ -93,7 +93,7 @@ def test_topic_with_another_id_counts_as_deleted() -> None:
 
 def test_partition_without_a_state_is_listed_without_a_leader() -> None:
     cache = MetadataCache("c")
-    cache.set_brokers([BrokerInfo(1, 10, (ListenerAddress("TIDELOG", "h", 1),))])
+    cache.set_brokers([BrokerInfo(1, 10, (ListenerAddress("TIDELOG", "h", 1),))], 0)
     states = tuple(PartitionStateMessage("t", number, 1, 1, 0, (1,), 0, (1,)) for number in (0, 2))
     cache.update(UpdateMetadataRequest(1, 1, (), states, (TopicInfo("t", "id", {}, 4),)))
     (topic,) = cache.describe(("t",)).topics
@@ -133,7 +133,7 @@ def test_client_gets_the_addresses_of_its_listener() -> None:
     inside = ListenerAddress("TIDELOG", "broker-1", 9600)
     outside = ListenerAddress("TIDELOG_HOST", "127.0.0.1", 9611)
     alone = ListenerAddress("TIDELOG", "broker-2", 9600)
-    cache.set_brokers([BrokerInfo(1, 10, (inside, outside)), BrokerInfo(2, 20, (alone,))])
+    cache.set_brokers([BrokerInfo(1, 10, (inside, outside)), BrokerInfo(2, 20, (alone,))], 0)
     states = tuple(PartitionStateMessage("t", number, 1, number + 1, 0, (1, 2), 0, (1, 2)) for number in range(3))
     cache.update(UpdateMetadataRequest(2, 1, (), states, ()))
     cache.admit_controller(2, 1)

@@ -37,6 +37,28 @@ async def test_fetcher_soon_replaces_a_connection_that_has_worked() -> None:
 
 
 @on_virtual_time
+async def test_lost_leader_is_known_until_reached_again_or_for_seconds() -> None:
+    async with ScriptedFollower() as following:
+        fetchers, replica = following.fetchers, replica_of()
+        leader = await following.begin(replica)
+        assert not fetchers.has_lost(1)
+        await leader.answer_fetch()
+        following.refuse = 3
+        (await leader.next_fetch())[1].set_exception(DisconnectedError("gone"))
+        await until(lambda: fetchers.has_lost(1))
+        await (await following.connection(1)).answer_fetch()
+        assert not fetchers.has_lost(1), "the leader has been reached"
+        (await following.connections[-1].next_fetch())[1].set_exception(DisconnectedError("gone"))
+        await until(lambda: fetchers.has_lost(1))
+        fetchers.drop(replica.topic_partition)
+        await asyncio.sleep(4.9)
+        assert fetchers.has_lost(1), "also when nothing is fetched from it any more"
+        await asyncio.sleep(0.2)
+        assert not fetchers.has_lost(1)
+        assert not fetchers.has_lost(2)
+
+
+@on_virtual_time
 async def test_fetcher_backs_off_from_a_leader_that_refuses_connections() -> None:
     async with ScriptedFollower() as following:
         following.refuse = 8

@@ -166,10 +166,10 @@ class ControllerRequests:
 
     def _brokers_changed(self, live_brokers: Iterable[BrokerInfo]) -> None:
         """Take over the live brokers. Led partitions forget what followers reported under older registrations."""
-        if not self._metadata.set_brokers(live_brokers):
+        now_ms = self._clock.monotonic_ms()
+        if not self._metadata.set_brokers(live_brokers, now_ms):
             return
         self._fetchers.brokers_changed(self._metadata.brokers)
-        now_ms = self._clock.monotonic_ms()
         for replica in self._replicas:
             if replica.partition.is_leader:
                 facts = replica.partition.brokers_changed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from node.kafka.api_versions import SOFTWARE_FROM, note_software, offered, refused
 from node.kafka.calls import Call, KafkaApi, NativeHandler, Outcome
@@ -84,17 +84,19 @@ def kafka_apis(
     metadata: MetadataCache,
     clock: Clock,
     topic_configs: TopicConfigs = _without_settings,
+    has_lost: Callable[[int], bool] = lambda _: False,
 ) -> list[KafkaApi]:
     """Return the APIs of one broker, in front of its handler of typed requests.
 
     topic_configs   returns a topic's effective settings, given the settings that the topic itself has
+    has_lost        returns whether this broker has lost the connection to the broker of this id
 
     Produce is offered from version 0 on, although only versions from 3 on are understood. Older versions of librdkafka
     compress records only if the broker offers version 0, and then use a later one.
     """
     names = TopicNames(metadata)
     records, offsets = RecordTranslation(handle, metadata, names, clock), LogOffsetTranslation(handle)
-    where, producers = MetadataTranslation(handle, names), ProducerTranslation(handle)
+    where, producers = MetadataTranslation(handle, metadata, names, clock, has_lost), ProducerTranslation(handle)
     apis = [
         KafkaApi(ProduceRequest, Versions(0, 10), records.produce, records.produce_refused),
         KafkaApi(FetchRequest, Versions(4, 16), records.fetch, records.fetch_refused),

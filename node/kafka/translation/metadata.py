@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from node.kafka.calls import Call, NativeHandler, Outcome, converted
+from collections.abc import Callable, Iterable
+
+from node.kafka.calls import Call, NativeHandler, Outcome, answer_to, converted
 from node.kafka.topic_names import TopicNames
+from node.metadata.metadata_cache import MetadataCache
+from tidelog.clock import Clock
 from tidelog.errors import BrokerError, InvalidRequestError, UnknownTopicIdError
 from tidelog.protocol import group_messages
 from tidelog.protocol import messages as native
@@ -55,12 +59,36 @@ _CLUSTER_OPERATIONS = _operations(5, 7, 8, 9, 10, 11, 12)
 _NOT_ASKED = -(2**31)
 
 
-class MetadataTranslation:
-    """The translations of this module; `handle` is the broker's own handler."""
+#: A client that asks for metadata again after this time has lost a connection, or its metadata is old.
+_PAUSE_MS = 1_000
+#: How long such a client waits, because this broker may notice the loss of the same broker a moment later.
+_NOTICE_MS = 10
+#: How long it waits for other leaders, once this broker has noticed the loss.
+_ELECTION_MS = 400
+#: How long a broker that is not live any more is still listed.
+_DEPARTED_MS = 10_000
 
-    def __init__(self, handle: NativeHandler, names: TopicNames) -> None:
+
+class MetadataTranslation:
+    """The translations of this module.
+
+    handle     the broker's own handler
+    has_lost   returns whether this broker has lost the connection to the broker of this id
+    """
+
+    def __init__(
+        self,
+        handle: NativeHandler,
+        metadata: MetadataCache,
+        names: TopicNames,
+        clock: Clock,
+        has_lost: Callable[[int], bool],
+    ) -> None:
         self._handle = handle
+        self._metadata = metadata
         self._names = names
+        self._clock = clock
+        self._has_lost = has_lost
 
     # --- Metadata ------------------------------------------------------------------------------------
 
@@ -68,6 +96,9 @@ class MetadataTranslation:
         """Describe topics, by name or by id, with the brokers' addresses of the client's listener.
 
         Requests below version 4 allow the creation of topics, because they cannot forbid it.
+
+        A client whose broker dies asks another broker within a millisecond. If the response named the dead leader,
+        librdkafka would ask again a second later. So a client that asks again waits a moment for the election.
         """
         asks_all = request.topics is None or (call.version < _NULL_MEANS_ALL and not request.topics)
         unknown: list[bytes] = []
@@ -80,10 +111,43 @@ class MetadataTranslation:
             else:
                 unknown.append(topic.topic_id)
         asked = native.MetadataRequest(None if asks_all else tuple(names), request.allow_auto_topic_creation)
-        outcome = self._handle(asked, call.context)
+        outcome = (
+            self._after_election(asked, call) if self._asks_again(names, call) else self._handle(asked, call.context)
+        )
         on_topic = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
         on_cluster = _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
-        return converted(outcome, lambda response: _described(response, unknown, on_topic, on_cluster))
+        return converted(
+            outcome, lambda response: _described(response, self._departed(call), unknown, on_topic, on_cluster)
+        )
+
+    def _asks_again(self, names: list[str], call: Call) -> bool:
+        """Return whether the connection is older than a second, and has not asked for metadata of topics within it."""
+        if not names:
+            return False
+        now_ms, before_ms = self._clock.monotonic_ms(), call.client.metadata_ms
+        call.client.metadata_ms = now_ms
+        return now_ms - before_ms >= _PAUSE_MS
+
+    async def _after_election(self, asked: native.MetadataRequest, call: Call) -> native.Response:
+        """Return the response once no topic has a lost leader, or after the longest wait."""
+        names = asked.topics or ()
+        await self._metadata.progress.until(lambda: self._is_leader_lost(names), _NOTICE_MS)
+        await self._metadata.progress.until(lambda: not self._is_leader_lost(names), _ELECTION_MS)
+        response: native.Response = await answer_to(self._handle, asked, call)
+        return response
+
+    def _is_leader_lost(self, names: Iterable[str]) -> bool:
+        topics = filter(None, map(self._metadata.topic, names))
+        leaders = {state.leader for topic in topics for state in topic.partitions.values()}
+        return any(map(self._has_lost, leaders))
+
+    def _departed(self, call: Call) -> list[native.BrokerAddress]:
+        """Return the addresses of brokers that have died within the last seconds.
+
+        librdkafka drops a broker that a response does not list. If the same response names another leader for its
+        partitions, librdkafka sends their records a second later.
+        """
+        return self._metadata.departed(self._clock.monotonic_ms() - _DEPARTED_MS, call.context.listener)
 
     @staticmethod
     def metadata_refused(request: MetadataRequest, error: BrokerError) -> MetadataResponse:
@@ -191,7 +255,11 @@ class MetadataTranslation:
 
 
 def _described(
-    response: native.MetadataResponse, unknown: list[bytes], topic_operations: int, cluster_operations: int
+    response: native.MetadataResponse,
+    departed: list[native.BrokerAddress],
+    unknown: list[bytes],
+    topic_operations: int,
+    cluster_operations: int,
 ) -> MetadataResponse:
     topics = [
         MetadataResponseTopic(
@@ -218,7 +286,8 @@ def _described(
     topics += [_topic_with_error(None, topic_id, UnknownTopicIdError.code) for topic_id in unknown]
     return MetadataResponse(
         brokers=tuple(
-            MetadataResponseBroker(node_id=each.broker_id, host=each.host, port=each.port) for each in response.brokers
+            MetadataResponseBroker(node_id=each.broker_id, host=each.host, port=each.port)
+            for each in (*response.brokers, *departed)
         ),
         cluster_id=response.cluster_id,
         controller_id=response.controller_id,

@@ -109,13 +109,16 @@ class ReplicaFetcher:
         opener: Opener,
         clock: Clock,
         loop_budget: LoopBudget,
+        lost_ms: dict[int, int],
     ) -> None:
+        """`lost_ms` has the leader from a failure of the connection on, with its time, until the next connection."""
         self.leader = leader
         self.partitions: dict[TopicPartition, PartitionFetchState] = {}
         self._settings = settings
         self._opener = opener
         self._clock = clock
         self._loop_budget = loop_budget
+        self._lost_ms = lost_ms
         self._broker: BrokerInfo | None = None
         self._reconnect = False
         # The partitions in the fetch session; those of them that the next fetch must name; those that it must forget.
@@ -189,6 +192,7 @@ class ReplicaFetcher:
             try:
                 await self._connect_and_fetch(broker.replication_endpoint, backoff)
             except TidelogError as error:
+                self._lost_ms[self.leader] = self._clock.monotonic_ms()
                 log.info("cannot fetch from broker %d: %s", self.leader, error)
             except Exception:
                 log.exception("cannot fetch from broker %d", self.leader)
@@ -202,6 +206,7 @@ class ReplicaFetcher:
 
     async def _connect_and_fetch(self, endpoint: Endpoint, backoff: Backoff) -> None:
         connection = await self._opener(endpoint)
+        self._lost_ms.pop(self.leader, None)
         in_flight = InFlight()
         self._begin_session()
         try:

@@ -13,6 +13,9 @@ from tidelog.clock import Clock
 from tidelog.model import TopicPartition
 from tidelog.protocol.control_messages import BrokerInfo
 
+#: How long a failed connection is remembered. A broker whose process has ended is removed within this time.
+_LOST_FOR_MS = 5_000
+
 
 class ReplicaFetchers:
     """The fetchers of one broker, one for each leader."""
@@ -30,6 +33,7 @@ class ReplicaFetchers:
         self.loop_budget = loop_budget or LoopBudget()
         self._brokers: Mapping[int, BrokerInfo] = {}
         self._fetchers: dict[int, ReplicaFetcher] = {}
+        self._lost_ms: dict[int, int] = {}
         self._leaders: dict[TopicPartition, int] = {}
 
     def follow(self, replica: Replica) -> None:
@@ -43,11 +47,19 @@ class ReplicaFetchers:
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
             fetcher = self._fetchers[leader] = ReplicaFetcher(
-                leader, self._settings, self._opener, self._clock, self.loop_budget
+                leader, self._settings, self._opener, self._clock, self.loop_budget, self._lost_ms
             )
             fetcher.set_broker(self._brokers.get(leader))
         self._leaders[tp] = leader
         fetcher.put(PartitionFetchState(replica))
+
+    def has_lost(self, leader: int) -> bool:
+        """Return whether the connection to this broker, or an attempt to connect, has failed in the last seconds.
+
+        False after a successful attempt.
+        """
+        at_ms = self._lost_ms.get(leader)
+        return at_ms is not None and self._clock.monotonic_ms() - at_ms < _LOST_FOR_MS
 
     def drop(self, tp: TopicPartition) -> None:
         """Stop fetching the partition, if it is fetched. An answer that arrives later is not applied.

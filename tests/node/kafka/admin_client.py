@@ -81,7 +81,7 @@ def client_of(broker: Broker, *, auto_create_at: ControllerElector | None = None
         for sent in broker.requests[applied:]:
             if isinstance(sent, UpdateMetadataRequest):
                 metadata.update(sent)
-                metadata.set_brokers(sent.live_brokers)
+                metadata.set_brokers(sent.live_brokers, 0)
         applied = len(broker.requests)
 
     return KafkaClient(handle, metadata, apply_news)
