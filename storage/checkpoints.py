@@ -5,8 +5,8 @@
     orders 0 4711          topic, partition, offset (the leader epoch file: epoch, start offset)
     orders 1 12
 
-A file is replaced as a whole, so a reader finds the old or the new content. A damaged file is ignored: its reader gets
-None.
+A file is replaced as a whole, so a reader finds the old or the new content. A damaged file is read as if it were
+missing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VERSION = "0"
 
 
 def read_lines(files: Files, path: Path) -> list[list[str]] | None:
-    """Return the fields of each entry as text; None if the file is missing or damaged."""
+    """Return the unchecked fields of each entry; None if the file is missing, truncated or of another version."""
     data = files.read(path)
     if data is None:
         return None

@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 class OutOfDescriptorsError(StorageError):
     """No file descriptor was free.
 
-    Nothing was attempted, and the disk is unchanged, so the call may be repeated later.
+    The disk has not failed, and the call may be repeated later. A call of several steps may have done the first ones.
     """
 
 

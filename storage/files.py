@@ -1,9 +1,9 @@
 """All file-system calls of the broker's storage.
 
 The rest of `storage` uses the protocols `Files` and `File`, so that a test can substitute a file system that fails on
-command or forgets data that was never flushed. Positions and sizes are in bytes. Every error of the operating system
-becomes a StorageError that names the path. Nothing here retries: after a failed fsync the kernel may have dropped the
-pages already, so a later fsync that succeeds proves nothing. A lack of file descriptors is not a failure of the disk;
+command or forgets data that was never flushed. Positions and sizes are in bytes. Every error of a file becomes
+a StorageError that names the path. Nothing here retries: after a failed fsync the kernel may have dropped the pages
+already, so a later fsync that succeeds proves nothing. A lack of file descriptors is not a failure of the disk;
 `storage.descriptor_reserve` keeps some for files, and OutOfDescriptorsError reports their lack.
 """
 
@@ -58,8 +58,8 @@ class File(Protocol):
     def send(self, position: int, count: int, socket: int) -> int:
         """Send up to `count` bytes from `position` on to a socket's descriptor that does not block, uncopied.
 
-        Return how many bytes the socket accepted. Raise StorageError if the file ends before `position`, and OSError if
-        the connection is lost.
+        Return how many bytes the socket accepted, 0 if it takes none now. Raise StorageError if the file has no byte at
+        `position`, and OSError if the connection is lost.
         """
         ...
 
@@ -73,7 +73,7 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def fsync(self) -> None:
-        """Flush the content to the disk (fsync); no error if the file was removed.
+        """Flush the content to the disk (fsync). Do nothing if no file exists at the path.
 
         Another thread may call this beside the other methods.
         """
@@ -96,8 +96,8 @@ class Files(Protocol):
     def open(self, path: Path, *, create: bool = True) -> File:
         """Return a file, without a system call yet.
 
-        The first use creates the file if it is missing. Without `create`, every use of a missing file raises
-        StorageError.
+        The first use creates the file if it is missing, except `modified_ms` and `fsync`. Without `create`, every use
+        of a missing file except `fsync` raises StorageError.
         """
         ...
 

@@ -71,10 +71,11 @@ class LogMaintenance:
     # --- retention -----------------------------------------------------------------------------------
 
     def delete_old_segments(self, tp: TopicPartition, now_ms: int, high_watermark: int, monotonic_ms: int) -> int:
-        """Remove old segments from one log as its settings and log start allow; return their number.
+        """Remove the segments that the log's settings or its log start allow to remove, and return their number.
 
-        Their files are removed later (`retire`). 0 also if there is no log, or if it fails, which is reported to the
-        manager. `now_ms` is wall-clock time. For the owner only.
+        Segments that reach beyond `high_watermark` stay. `retire` schedules the removal of the files, from
+        `monotonic_ms` on. Return 0 if the log does not exist. If the disk fails, report the error to the manager and
+        return 0. `now_ms` is wall-clock time. For the owner of the logs only.
         """
         log = self.logs.logs().get(tp)
         if log is None:
@@ -164,7 +165,8 @@ class LogMaintenance:
         """Return a round for the log with the highest dirty ratio that is in no round; None if none needs compaction.
 
         `upper_bounds` has, for each log that may be compacted, the first offset that must not be compacted. A log in
-        which a damaged batch was found is skipped until the next start. For the owner only.
+        which compaction found a damaged batch, or failed unexpectedly, is skipped until the next start. For the owner
+        only.
         """
         self._excluded = {log for log in self._excluded if not log.closed}
         best: CleaningPlan | None = None
@@ -230,7 +232,8 @@ class CleaningRound:
         """Write and flush the next new segment. Return False if the round is complete or has failed.
 
         The rolled segments are flushed before the first one and after the last one. At the end the cleaner offset is
-        recorded. Any thread may call this.
+        recorded, unless the log has lost segments meanwhile. A MemoryError is raised; every other error fails the
+        round. Any thread may call this.
         """
         if self._error is not None:
             return False

@@ -90,7 +90,7 @@ class LogManager:
 
     @property
     def possibly_short(self) -> bool:
-        """Return whether logs may lack acknowledged records, because the machine went down or data was damaged.
+        """Return whether logs may lack records, because the machine went down, a flush failed, or data was damaged.
 
         Also true once the logs are open and one of them is known to lack committed records, because then others may
         too.
@@ -100,7 +100,8 @@ class LogManager:
     def clear_possibly_short(self) -> None:
         """Clear the record of possible losses in each directory, because the cluster has dealt with them.
 
-        A directory in which a flush has failed in this process keeps its record. Any thread may call this.
+        A directory in which a flush has failed in this process keeps its record. `possibly_short` stays True while logs
+        are recorded as lost. Any thread may call this.
         """
         for directory in self.directories:
             with directory.directory_failure_scope():
@@ -214,7 +215,7 @@ class LogManager:
 
         StorageError if the log may lie in an offline directory, or if no directory works. OutOfDescriptorsError if the
         call may be repeated. IneligibleReplicaError, with `in_sync`, if the log is or may be lost, or if several
-        candidates for it exist. InvalidTopicError for a name that would lead out of the directory.
+        candidates for it exist. InvalidTopicError as `log_name`.
         """
         log_name(tp)
         directory = self._directory_of(tp)
@@ -347,7 +348,7 @@ class LogManager:
     def report(self, tp: TopicPartition, error: StorageError) -> None:
         """Report that a call of this partition's log failed, so that its directory fails. Any thread may call this.
 
-        An OutOfDescriptorsError is ignored, because the log is unchanged and the call may be repeated.
+        An OutOfDescriptorsError is ignored, because the disk has not failed and the call may be repeated.
         """
         if isinstance(error, OutOfDescriptorsError):
             return

@@ -24,7 +24,7 @@ _DIGITS = 32  # the random part that makes a retired name unique
 def log_name(tp: TopicPartition) -> str:
     """Return the name of the log's directory.
 
-    InvalidTopicError if the topic name would lead out of the log directory.
+    InvalidTopicError for an invalid topic name, a negative partition, or a name of more than 255 characters.
     """
     name = str(TopicPartition(validate_topic(tp.topic), tp.partition))
     if tp.partition < 0 or len(name) > _MAX_NAME:

@@ -1,11 +1,11 @@
 """Cleans one log by the rules of `storage.compaction.cleaning_rules` (Kafka: LogCleaner).
 
 The work has three steps, so that the log's owner never waits for it:
-1. `plan_cleaning`, on the thread of the log's owner, looks at facts and reads no batch.
+1. `plan_cleaning`, on the thread of the log's owner, looks at facts and reads at most the first header of a segment.
 2. `Cleaning.write_next`, on any thread, reads sealed segments, which do not change, through files of its own. It writes
    one new segment beside those that it will replace.
 3. `Cleaning.install`, on the owner's thread again, renames files. If the segments that were read are no longer in the
-   log, because they were truncated or deleted meanwhile, the round ends without a result. The next round starts again.
+   log, because they were truncated or deleted meanwhile, the round ends early. Segments that it has installed stay.
 Steps 2 and 3 alternate from the oldest segment on. There is therefore at most one new segment at a time, and a
 tombstone gets its delete horizon only after the records that it deletes are gone.
 """
@@ -85,10 +85,11 @@ class CleaningPlan:
 
 
 def plan_cleaning(log: Log, recorded_offset: int, now_ms: int, upper_bound: int) -> CleaningPlan | None:
-    """Return the next round of a log; None if no round is due or the topic is not compacted. No batch is read.
+    """Return the next round of a log; None if no round is due or the topic is not compacted.
 
     `recorded_offset` is the `end_offset` of the last round, 0 before the first one. Records at or above `upper_bound`
     (the high watermark or the last stable offset) are neither removed nor a reason to remove others.
+    At most the first header of each dirty segment is read. CorruptMessageError if it is damaged, and StorageError.
     """
     config, segments = log.config, log.segments
     if not config.compact:
@@ -132,7 +133,7 @@ class Cleaning:
                      are installed
     bytes_read       so far; the dirty part is read twice
     bytes_written, records_read, records_kept   so far, of the segments that were rewritten
-    keyless_records  found in the dirty part; a compacted log cannot keep them
+    keyless_records  found in the dirty part, outside of transactions; a compacted log cannot keep them
     """
 
     def __init__(
@@ -176,9 +177,9 @@ class Cleaning:
     def install(self, piece: Replacement) -> tuple[Segment, ...]:
         """Put the new segment into the log. Return the old ones, which the caller deletes after file.delete.delay.ms.
 
-        CleaningAbortedError if the log was closed, or lost some of the old segments. The round is then over and its new
-        segment is removed; for a closed log, the next open removes it. The same applies after any truncation, because
-        the truncated records may have been the reason to remove others.
+        StorageError if the log has failed. CleaningAbortedError if it was closed, or lost some of the old segments. The
+        round is then over and its new segment is removed; for a closed log, the next open removes it. The same applies
+        after any truncation, because the truncated records may have been the reason to remove others.
         """
         log = self.plan.log
         if log.closed:
@@ -195,10 +196,11 @@ class Cleaning:
         """Write, flush and return the next new segment; None if the round is complete.
 
         The caller installs each new segment before the next call. The first call also reads the keys of the dirty part.
-        After an error the round is over, and its unfinished segment is removed.
+        After an error the round is over: its unfinished segment is removed, and later calls return None.
 
         UncleanableLogError if a batch is damaged or a segment would become too large. StorageError if the disk fails,
-        or if the log is `overtaken`. CleaningAbortedError if the log is closed. Any error that `pace` raises.
+        or if a file is gone because the log is `overtaken`. CleaningAbortedError if the log is closed when a new
+        segment begins. Any error that `pace` raises.
         """
         try:
             return next(self._pieces, None)
@@ -243,7 +245,7 @@ class Cleaning:
         return True
 
     def _write(self, group: Sequence[SealedSegment], survival: Survival) -> Segment | None:
-        """Return the new segment of a group; None if the group is a single segment that loses nothing."""
+        """Return the new segment of a group; None if the group is a single segment in which no batch changes."""
         draft = _Draft(self.plan, group[0].base_offset, self._files)
         last = group[-1]
         changed = len(group) > 1

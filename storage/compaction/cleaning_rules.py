@@ -36,7 +36,10 @@ _LEAST_DELTA_MS = -(2**63)
 
 
 class SealedSegment(NamedTuple):
-    """The facts of a sealed segment. `end_offset` is the base offset of the next one. Times in ms, −1 for none."""
+    """The facts of a sealed segment. `end_offset` is the base offset of the next one. Times are in ms.
+
+    Both timestamps are −1 without a time. `first_timestamp` is that of the first batch, and None without a batch.
+    """
 
     base_offset: int
     end_offset: int
@@ -69,7 +72,7 @@ class Stretch(NamedTuple):
 def first_dirty_offset(recorded: int, log_start_offset: int, log_end_offset: int) -> int:
     """Return the start of the dirty part, from the offset `recorded` after the last round.
 
-    If that offset is outside the log, it was recorded for another log, and everything is dirty.
+    If that offset is below the log start or past the log end, everything is dirty.
     """
     return recorded if log_start_offset <= recorded <= log_end_offset else log_start_offset
 
@@ -93,7 +96,8 @@ def cleanable(
 def is_due(stretch: Stretch, config: LogConfig, now_ms: int) -> bool:
     """Return whether the dirty ratio reaches min.cleanable.dirty.ratio, or a dirty segment has waited for too long.
 
-    Too long is more than max.compaction.lag.ms since its first record. False if nothing is dirty.
+    Too long is more than max.compaction.lag.ms since the timestamp of the segment's first batch, or without one since
+    the last write of the file. False if nothing is dirty.
     """
     if not stretch.dirty:
         return False
@@ -180,10 +184,10 @@ class Survival:
         return batch if not header.record_count else empty_batch(header)
 
     def _new_horizon(self, outline: BatchOutline, kept: Sequence[int]) -> int | None:
-        """Return the delete horizon if this is the first round that reads the batch's tombstones, else None.
+        """Return the delete horizon (ms) that the batch gets now; None if it has one, or keeps no tombstone.
 
-        None also if the delta of some record's timestamp to the horizon exceeds 64 bits. No reader could decode that
-        record, so the tombstones stay.
+        None also for a transactional batch, and if the delta of some record's timestamp to the horizon exceeds 64 bits.
+        No reader could decode that record, so the tombstones stay.
         """
         header = outline.header
         if header.delete_horizon_ms is not None or not replaces(header):

@@ -36,7 +36,7 @@ class OffsetMap:
     def add(self, batch: BatchOutline) -> bool:
         """Add the keys of the next batch and raise the end offset.
 
-        Return False, and change nothing, if the map has keys and these might not fit.
+        Return False, and change nothing, if the map has keys and those of the batch might not fit.
         """
         last = self._last
         if last and len(last) + len(batch.keys) > self._capacity:

@@ -2,7 +2,7 @@
 
 topic       broker; the first one that is set counts
 segment.ms  log.roll.ms, log.roll.hours
-…           most names are "log." + topic name; those of compaction are "log.cleaner." + topic name
+…           often the same name, or "log." or (compaction) "log.cleaner." before it; `SYNONYMS` has all
 """
 
 from __future__ import annotations

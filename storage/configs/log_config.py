@@ -134,7 +134,7 @@ class LogConfig:
 
     @cached_property
     def inspects_records(self) -> bool:
-        """Return whether an append must decode records, because no header shows a missing key or an old timestamp."""
+        """Return whether each append must decode records, because no header shows a missing key or an old timestamp."""
         return self.compact or self.bounds_age
 
     @cached_property
@@ -145,7 +145,10 @@ class LogConfig:
 
     @cached_property
     def codec(self) -> Codec | None:
-        """Return the codec of every batch on disk; None if the producer's is kept."""
+        """Return the codec in which the leader stores producers' batches; None if each batch keeps its codec.
+
+        Batches that are already in the log, and batches that the broker creates itself, are not recompressed.
+        """
         return _CODECS.get(self.compression_type)
 
     @property
@@ -159,7 +162,7 @@ class LogConfig:
     def from_topic_configs(cls, configs: Mapping[str, str], defaults: LogConfig | None = None) -> LogConfig:
         """Return `defaults` (None: the built-in ones) with these settings.
 
-        InvalidConfigError names the wrong or unknown setting, and its allowed values.
+        InvalidConfigError names a wrong setting and its allowed values, or an unknown one and similar names.
         """
         values: dict[str, Any] = {}
         for name, text in configs.items():

@@ -88,7 +88,7 @@ def policies(text: str) -> frozenset[str]:
 
 
 def format_version(text: str) -> str:
-    """Return the text if it is the version of a Kafka release, such as `3.0` or `3.0-IV1`."""
+    """Return the text if it has the form of a Kafka release's version, such as `3.0` or `3.0-IV1`."""
     if not _FORMAT_VERSION.match(text):
         raise ValueError("must be the version of a release, such as 3.0-IV1")
     return text

@@ -17,7 +17,8 @@ class DataLossMarker:
     """The data-loss state of one directory. Any thread may use it.
 
     possibly_short  acknowledged records may be missing, and the cluster has not dealt with that yet. Either the
-                    previous process left the directory so (`PreviousShutdown`), or this process removed damaged data
+                    previous process left the directory so (`PreviousShutdown`), or this process found data damaged or
+                    missing
     flush_failed    a flush failed, so the page cache may hold data that never reaches the disk. True until the process
                     ends
     """
@@ -57,9 +58,10 @@ class DataLossMarker:
                 _LOG.error("%s: cannot be removed to record a failed flush: %s", self._file, error)
 
     def record_loss(self) -> None:
-        """Set `possibly_short` and write an empty `boot.id`, because acknowledged records may be missing. StorageError.
+        """Set `possibly_short`, because acknowledged records may be missing. StorageError.
 
-        Called before a damaged log is truncated, so that a process that ends in between leaves the record behind.
+        An empty `boot.id` is written, unless a failed flush or an earlier loss is recorded. Called before a damaged log
+        is truncated, so that a process that ends in between leaves the record behind.
         """
         with self._lock:
             if not self.flush_failed and not self.possibly_short:  # the disk already records either of these

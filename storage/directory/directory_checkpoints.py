@@ -2,11 +2,11 @@
 
 recovery-point-offset-checkpoint   the offset up to which each log is flushed
 replication-offset-checkpoint      high watermarks
-log-start-offset-checkpoint        log start offsets that lie inside a segment
+log-start-offset-checkpoint        log start offsets that the names of the segments do not show
 cleaner-offset-checkpoint          the offset up to which each log is compacted
 leadership-checkpoint              for each partition, the leadership on which this broker acted last
 
-A later log of the same partition inherits none of these values. Before a log is truncated, its values are lowered.
+A later log of the same partition inherits none of these values. Before a log is truncated, its offsets are lowered.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ class Committed(NamedTuple):
 
 
 class DirectoryCheckpoints:
-    """The checkpoints of one directory. Each write takes the current values. Methods that write raise StorageError.
+    """The checkpoints of one directory. Methods that write raise StorageError.
 
-    The logs' owner and other threads write. `logs` are the open logs of the directory; the owner changes them.
+    A file whose content would not change is not written. The logs' owner and other threads write. `logs` are the open
+    logs of the directory; the owner changes them.
     """
 
     def __init__(self, path: Path, files: Files, logs: dict[TopicPartition, Log]) -> None:
@@ -92,7 +93,7 @@ class DirectoryCheckpoints:
         return self._recovery_points.get(tp)
 
     def log_start(self, tp: TopicPartition) -> int:
-        """Return the checkpointed log start offset; 0 if the log starts at its first segment."""
+        """Return the checkpointed log start offset; 0 if none is recorded."""
         return self._log_starts.get(tp, 0)
 
     def cleaner_offset(self, tp: TopicPartition) -> int:
@@ -161,10 +162,10 @@ class DirectoryCheckpoints:
     # --- values that no longer hold ------------------------------------------------------------------
 
     def lower_to(self, tp: TopicPartition, offset: int) -> None:
-        """Lower every value of the partition past `offset` to it and flush the files, because the log is truncated
-        there.
+        """Lower the recovery point, cleaner offset and high watermark to `offset` if they are past it; flush the files.
 
-        A recorded log start past `offset` is removed, because the log then starts at its first segment.
+        Called because the log is truncated there. A recorded log start past `offset` is removed, because the log then
+        starts at its first segment.
         """
         self.lower_except_high_watermark(tp, offset)
         with self._lock:

@@ -9,7 +9,8 @@ found-empty                        the directory was empty when this broker firs
                                    lost with the old contents are recorded
 .kafka_cleanshutdown               the last process closed every log in order, and no log may lack records; removed
                                    while a process runs
-*-checkpoint                       offsets of the logs (`storage.directory.directory_checkpoints`)
+*-checkpoint                       offsets and leaderships of the logs (`storage.directory.directory_checkpoints`)
+lost-logs                          partitions whose logs are missing (`storage.directory.lost_logs`)
 <topic>-<partition>/               a log
 <topic>-<partition>.<hex>-delete/  a deleted log; the next start removes it if a crash interrupted its removal
 <topic>-<partition>.<hex>-stray/   a stray log: it belongs to a topic that no longer exists
@@ -127,7 +128,10 @@ class LogDirectory:
         return self.failure is None and not self.closed
 
     def may_have_held(self, tp: TopicPartition) -> bool:
-        """Return whether a log of the partition with committed records may have been here and is missing now."""
+        """Return whether a log of the partition with committed records may have been here and is missing now.
+
+        True for every partition while `found_empty` is set.
+        """
         return self.found_empty or (tp not in self.logs and self.checkpoints.high_watermark(tp) > 0)
 
     def forget_found_empty(self) -> None:
@@ -359,8 +363,8 @@ class LogDirectory:
         """Take the directory offline (`fail`) if the enclosed code raises a StorageError, and suppress the error.
 
         With `reraise` the error is raised again as well. With `later` or `reraise` an OutOfDescriptorsError is no
-        failure: with `later` the code runs again soon, and with `reraise` the caller may repeat it, because nothing
-        was changed. A closed directory does not fail.
+        failure: with `later` the code runs again soon, and with `reraise` the caller may repeat it. A closed directory
+        does not fail.
         """
         try:
             yield

@@ -26,7 +26,7 @@ FILE_NAME = "lost-logs"
 
 
 def read(files: Files, directory: Path) -> dict[TopicPartition, str]:
-    """Return the topic ids of the lost logs by partition; empty if the file is missing or damaged."""
+    """Return the topic ids of the lost logs by partition, without damaged entries; empty if there is no valid file."""
     found: dict[TopicPartition, str] = {}
     for fields in read_lines(files, directory / FILE_NAME) or ():
         if len(fields) == 3 and fields[1].isdecimal():

@@ -18,12 +18,13 @@ from storage.files import Files
 class PreviousShutdown:
     """The facts about the previous process that the next start needs.
 
-    clean             the process left its clean-shutdown marker, so no log needs recovery
-    flush_had_failed  a flush had failed, so data counts as flushed only after it is written again. True also if
-                      `boot.id` is missing for another reason, for example in a new directory
-    possibly_short    acknowledged records may be missing: the machine may have gone down since, a flush had failed, or
-                      damaged data was removed. False in a new directory, after a clean shutdown, and if only the
-                      process ended, because the page cache then survived
+    clean             the process left its clean-shutdown marker. A log is then checked only if its recovery point is
+                      not recorded or differs from its end
+    flush_had_failed  `boot.id` is missing without a clean shutdown, because a flush failed or the directory is new.
+                      Data then counts as flushed only after it is written again
+    possibly_short    acknowledged records may be missing, because a flush failed, damaged data was removed, or the
+                      machine may have restarted. False in a new directory and after a clean shutdown. False also if
+                      `boot.id` names the current boot, because the page cache then survived the process
     """
 
     clean: bool

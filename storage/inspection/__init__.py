@@ -1,8 +1,7 @@
 """Inspects the files of a log directory: reports their contents and their damage, and changes nothing.
 
-Other than a log's own readers, these continue after damage as far as possible and can read files without write access.
-The readers hold a few megabytes of a file at most, plus one batch if its records are requested. Start with
-`file_types.py`.
+Unlike a log's own readers, the readers here continue after damage as far as possible, and need no write access. They
+hold at most a few megabytes of a file and one whole batch. Start with `file_types.py`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ class Fact(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """The file is damaged from byte `position` on, for the `reason`."""
+    """The file is damaged at byte `position`; `reason` says how. Later parts may be valid."""
 
     position: int
     reason: str

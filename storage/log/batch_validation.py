@@ -62,7 +62,7 @@ MAX_QUICKLY_COMPRESSED_BYTES = 16 << 10
 
 
 class ValidatedBatch(NamedTuple):
-    """A producer's batch and its header, ready for an append. The leader still assigns its offsets and epoch."""
+    """A batch and its header, ready for an append. The leader still assigns the batch's offsets and epoch."""
 
     header: BatchHeader
     data: Buffer
@@ -193,9 +193,10 @@ def _with_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms:
 
 
 def _check_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int, limit: int) -> None:
-    """Raise an error that names the records which the topic's settings forbid, at most `MAX_NAMED_RECORDS` of them.
+    """Raise an error if the topic's settings forbid some of the records; name at most `MAX_NAMED_RECORDS` of those.
 
-    InvalidTimestampError if a timestamp is among the faults, otherwise InvalidRecordError.
+    InvalidTimestampError if a timestamp is among the faults, otherwise InvalidRecordError. No record is named if only
+    the header has a wrong timestamp.
     """
     outline = outline_batch(batch, header, limit=limit)
     timestamps = outline.timestamps()  # raises if a timestamp leaves 64 bits, because no reader could decode it

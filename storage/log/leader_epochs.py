@@ -19,7 +19,10 @@ FILE_NAME = "leader-epoch-checkpoint"
 
 
 class EpochStart(NamedTuple):
-    """A leader epoch and the first offset that was, or would have been, appended in it."""
+    """A leader epoch and the first offset that was, or would have been, appended in it.
+
+    The results of `end_offset_for` have the epoch's end in `start_offset`.
+    """
 
     epoch: int
     start_offset: int
@@ -129,7 +132,7 @@ class LeaderEpochs:
             self._store(kept)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Remove the epochs that ended at or before the new log start, and write the file.
+        """Remove the epochs that ended at or before the new log start; write the file if an entry changes.
 
         The epoch that contains the log start now begins there.
         """

@@ -251,7 +251,7 @@ class Log:
     def append_as_leader(self, batch: Buffer, leader_epoch: int, now_ms: int) -> AppendInfo:
         """Validate and append exactly one batch from a producer, and assign its offsets and leader epoch.
 
-        A batch that this producer has appended before is not appended again; the result then has its first offsets. The
+        A batch whose earlier append the log remembers is not appended again; the result then has its first offsets. The
         caller's buffer is not changed. Raises the errors of `storage.log.batch_validation`, which may take long, and
         those of `append_validated`.
         """
@@ -368,9 +368,10 @@ class Log:
     def slice(
         self, offset: int, max_bytes: int, upper_bound: int, on_failure: Callable[[StorageError], None]
     ) -> StoredBytes | None:
-        """Return the batches of `read` without reading their records; None if `read` costs less, or is to decide.
+        """Return the first batches of `read` without reading their records; None if the caller must use `read` instead.
 
-        The slice must be used before the log is truncated, cleaned or closed. `on_failure` gets its storage errors.
+        `read` is to be used if it costs less, returns nothing, or raises an error. The slice has at most 256 batches,
+        and must be used before the log is truncated, cleaned or closed. `on_failure` gets its storage errors.
         """
         self._raise_if_failed()
         end_offset = min(upper_bound, self.log_end_offset)
@@ -398,7 +399,8 @@ class Log:
     def offset_for_timestamp_steps(self, timestamp: int, upper_bound: int) -> Steps[TimestampOffset | None]:
         """Return the steps of `offset_for_timestamp` (`storage.steps`).
 
-        The log may change between two steps. If it loses or replaces segments, the look-up starts again.
+        The log may change between two steps. If it is truncated, or loses or replaces segments, the look-up starts
+        again.
         """
         return self._look_up(partial(timestamp_lookup.offset_for_timestamp, self._segments, timestamp), upper_bound)
 
@@ -474,9 +476,10 @@ class Log:
         start, the log is emptied and starts and ends at `offset`.
 
         An epoch that begins at the log end is removed in any case, because this replica may have led in it without
-        appending. The leader that it follows now may not know the epoch.
+        appending. The leader that this replica follows now may not know the epoch.
 
-        StorageError; the log has then failed.
+        StorageError; if the removal of files or bytes had begun, the log has then failed. CorruptMessageError if a
+        damaged batch hides the position; no records are removed then.
         """
         self._raise_if_failed()
         if offset >= self.log_end_offset:
@@ -513,7 +516,7 @@ class Log:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove all records, leader epochs and producers' states. The log then starts and ends at `offset`.
 
-        `offset` may be anywhere. StorageError; the log has then failed.
+        `offset` may be anywhere. StorageError; if the removal of files had begun, the log has then failed.
         """
         self._raise_if_failed()
         self._before_truncation(offset)
@@ -610,7 +613,7 @@ class Log:
 
         `cleaned` has `.cleaned` names and the base offset of the first old segment; it is written and flushed. If some
         of `old` were truncated or deleted meanwhile, `cleaned` is deleted and False is returned. After True the caller
-        deletes the old segments as after `delete_old_segments`. After a StorageError the log has failed.
+        deletes the old segments as after `delete_old_segments`. A StorageError during the renames fails the log.
         """
         self._raise_if_failed()
         if not self._segments.are_neighbours(old) or cleaned.base_offset != old[0].base_offset:
@@ -694,7 +697,7 @@ class Log:
 
         After a StorageError the contents of the disk are unknown. The log then refuses all later reads, appends and
         flushes, because the kernel reports a write error once, and has nothing left to write at the next fsync. An
-        OutOfDescriptorsError has no such effect, because no fsync was attempted.
+        OutOfDescriptorsError has no such effect, because no fsync has failed.
         """
         with self._flush_lock:
             self._raise_if_failed()
@@ -714,7 +717,7 @@ class Log:
                 raise
 
     def _fail_flush(self, error: StorageError) -> None:
-        """Refuse all later reads, appends and flushes and call `on_flush_failed`, unless no fsync was attempted."""
+        """Refuse all later reads, appends and flushes and call `on_flush_failed`, unless only a descriptor lacked."""
         if not isinstance(error, OutOfDescriptorsError):
             self._failure = error
             if self._on_flush_failed is not None:

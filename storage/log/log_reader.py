@@ -73,7 +73,7 @@ class LogReader:
     def slice(
         self, offset: int, max_bytes: int, end_offset: int, on_failure: Callable[[StorageError], None]
     ) -> FileSlice | None:
-        """Return the batches that `read` would return without reading their records; None if `read` costs less.
+        """Return the first batches (at most 256) of `read` without reading their records; None if `read` costs less.
 
         `read` costs less for a few bytes and for small batches, because each batch's header is read by itself here.
         """
@@ -195,7 +195,7 @@ def _outlines_in(data: bytes, size: int) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _outlines_of(file: File, start: int, size: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the outline of each batch that begins in the `size` bytes from `start` on; none if the first is small."""
+    """Yield the outlines of the first 256 batches in the `size` bytes from `start` on; none if the first is small."""
     position, last = 0, size - HEADER_BYTES
     for number in range(_SLICED_BATCHES):
         if position > last:

@@ -89,7 +89,7 @@ class Recovery:
                      only, and the kernel may count it as written. The same holds for producer snapshots and the
                      leader-epoch file. All of them are written again
     on_loss          is called before any part of a batch is removed or set aside, because acknowledged records may then
-                     be missing
+                     be missing; not for a file that is not part of the log
     on_epoch_begun   see `LeaderEpochs`
     opened           closes the opened segments when it is closed
     """
@@ -346,11 +346,12 @@ def _repair_epochs(log: RecoveredLog, *, known: bool, flushed_to: int) -> None:
 
 
 def _confirm_epochs(log: RecoveredLog) -> bool:
-    """Return whether the first and last batch of each epoch belong to it, and no batch precedes the first epoch.
+    """Return whether the first and last batch of each epoch have that epoch, and no batch precedes the first epoch.
 
-    Epochs never decrease from batch to batch, so the batches between the two belong to the epoch as well. A crash may
-    restore batches that were deleted from the start of the log, and the cache then lacks their epochs. If the first
-    batch has the cache's first epoch, the start offset of that epoch is lowered again.
+    True also if a batch cannot be read. Epochs never decrease from batch to batch, so the batches between the two
+    belong to the epoch as well. A crash may restore batches that were deleted from the start of the log, and the cache
+    then lacks their epochs. If the first batch has the cache's first epoch, the start offset of that epoch is lowered
+    again.
     """
     entries = log.epochs.entries()
     first, end_offset = log.segments[0].base_offset, log.segments[-1].next_offset

@@ -1,7 +1,8 @@
 """Decides when the next batches begin a new segment.
 
-A segment's age is the difference between its first timestamp and those of the batches to be appended. All replicas
-therefore roll alike, whatever their clocks say. The broker's clock counts only if a record has no timestamp.
+A segment's age is the difference between its first timestamp and those of the batches to be appended. Without
+`segment.jitter.ms`, all replicas therefore roll alike, whatever their clocks say. The broker's clock counts only if a
+record has no timestamp.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ def must_roll(
     max_timestamp: int,
     waited_ms: int,
 ) -> bool:
-    """Return whether a batch with this last offset and timestamp (ms) belongs into a new segment after `active`.
+    """Return whether a batch with this last offset and timestamp (ms) must begin a new segment after `active`.
 
-    held_bytes    the size of `active` when the batch is appended
+    held_bytes    the size of `active` before the batch, including earlier batches of the same append
     added_bytes   the size of the batch
-    waited_ms     the age of the segment by the broker's clock
+    waited_ms     the age of `active` by the broker's clock
 
-    An empty segment takes a batch of any size and age, except one whose last offset its indexes cannot express.
+    An empty segment takes every batch whose last offset its indexes can express.
     """
     if last_offset - active.base_offset > MAX_RELATIVE_OFFSET:
         return True

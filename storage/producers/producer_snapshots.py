@@ -15,9 +15,9 @@
     38    first offset of the open transaction  int64  −1: none
 
 A snapshot is written when a segment is rolled, with the name of the new segment, and at the log end when the log is
-closed. A snapshot holds one batch of each producer; the other four are read from the batches after it. Snapshots of a
-roll are not flushed. If a crash damages one, its CRC does not match; it is removed, and an earlier snapshot and more
-batches are read instead.
+closed. A snapshot holds one batch of each producer; a restart remembers this one and those after the snapshot.
+Snapshots of a roll are not flushed. If a crash damages one, its CRC does not match; it is removed, and an earlier
+snapshot and more batches are read instead.
 """
 
 from __future__ import annotations

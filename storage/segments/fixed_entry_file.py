@@ -17,9 +17,10 @@ PAGE = 64
 class EntryFile:
     """Entries of two increasing numbers. Entries are appended at the end and searched by either number.
 
-    Memory holds the first entry of each page, the last page, which is being filled, and the page that was read last. A
-    search therefore costs at most one read, however long the file is. An append writes to the file only when a page is
-    full, or when `write_out` or `flush` is called. A crash loses unwritten entries, as it may lose unflushed ones.
+    Memory holds the first entry of each page, the last page, which is being filled, and the page that was read last.
+    The first search reads the whole file. Every other one costs at most one read, however long the file is. An append
+    writes to the file only when a page is full, or when `write_out` or `flush` is called. A crash loses unwritten
+    entries, as it may lose unflushed ones.
 
     Bytes after the last whole entry are ignored; `has_partial_entry` says that there are some. Another thread may call
     `flush`.
@@ -159,7 +160,7 @@ class EntryFile:
             self._written += len(waiting) // self._size
 
     def keep(self, count: int) -> None:
-        """Remove all entries but the first `count`, also from the file. Unwritten ones among those stay unwritten."""
+        """Remove all entries but the first `count`, also from the file. Unwritten ones of the first `count` stay so."""
         with self._writing:
             written = min(count, self._written)
             self._file.truncate(written * self._size)

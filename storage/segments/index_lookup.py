@@ -53,7 +53,8 @@ class Start(NamedTuple):
 class IndexedLog(NamedTuple):
     """The first `size` bytes of the `.log`, and its indexes.
 
-    All methods raise DamagedIndexError, and CorruptMessageError if the log itself does not consist of whole batches.
+    The methods raise DamagedIndexError if they find an index wrong, and CorruptMessageError if they find the log
+    damaged.
     """
 
     base_offset: int

@@ -123,7 +123,7 @@ class Segments(Sequence[Segment]):
     def are_neighbours(self, segments: Sequence[Segment]) -> bool:
         """Return whether these segments, in this order, follow each other in this log and are sealed.
 
-        False for none.
+        False for no segments.
         """
         if not segments or segments[0] not in self.row:
             return False

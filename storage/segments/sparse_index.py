@@ -31,5 +31,8 @@ class SparseIndex(EntryFile):
         self._refresh()
 
     def _refresh(self) -> None:
-        """Set the subclass's values of the last entry, because another entry is the last one now."""
+        """Set the attributes that the subclass derives from the last entry, after the file was opened or cut.
+
+        An append does not call this method, because it sets the attributes itself.
+        """
         raise NotImplementedError

@@ -43,7 +43,7 @@ class RecordSearch:
     """Finds the first record with a timestamp ≥ `at_or_after`, or (None) the first one with the largest timestamp.
 
     start_offset, end_offset   the searched part of the batch, the end exclusive
-    batch                      its bytes, checked; they do not change, so that any thread may run the search
+    batch                      the whole batch, checked; its bytes do not change, so that any thread may run the search
     """
 
     at_or_after: int | None
