@@ -100,7 +100,7 @@ class Controller:
         again.
 
         A broker with another epoch has died and come back. The controller deals with its death first, and brings the
-        broker online when every partition state that it was part of is rewritten.
+        broker online when no partition state counts on the earlier registration any more.
         """
         effects: list[Effect] = []
         context = self.context

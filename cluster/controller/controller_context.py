@@ -59,7 +59,7 @@ class ControllerContext:
             self.unsettled.add(tp)
 
     def unsettled_partitions(self) -> Iterator[PartitionContext]:
-        """Return the contexts of the partitions with work, questions or waits, in order."""
+        """Return the contexts of the partitions that are not settled (`is_settled`), in order of topic and number."""
         return (self.partitions[tp] for tp in sorted(self.unsettled))
 
     def reassignments(self) -> dict[TopicPartition, ReassignmentProgress]:
@@ -156,7 +156,7 @@ class ControllerContext:
         return sorted(each.topic_partition for each in hosted if each.known and each.known.state.leader == broker_id)
 
     def topic_partitions(self) -> list[TopicPartition]:
-        """Return all partitions of all topics, in order."""
+        """Return all partitions of all topics, in order of topic and number."""
         return [tp for _, assignment in sorted(self.topics.items()) for tp in assignment.topic_partitions()]
 
     def assigned_to(self, broker_id: int, topic: str) -> list[TopicPartition]:

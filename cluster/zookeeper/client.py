@@ -280,8 +280,8 @@ class ZkClient(TopicZnodes):
     ) -> ControllerLease | None:
         """Raise the controller epoch and create `/controller` in one multi. Return the new lease.
 
-        Return None if another broker was first, or if a lost answer turns out to be a failure. With
-        `replace_controller` the multi also removes the old controller, found dead after `lease` was read.
+        Return None if the multi was refused because the epoch or `/controller` has changed, also if that answer was
+        lost. With `replace_controller` the multi also removes the old controller, found dead after `lease` was read.
         """
         epoch = lease.epoch + 1
         operations: list[Operation] = [
@@ -300,17 +300,20 @@ class ZkClient(TopicZnodes):
         return ControllerLease(broker_id, epoch, lease.epoch_version + 1, self._store.session_id)
 
     async def resign_controller(self, lease: ControllerLease) -> None:
-        """Remove `/controller` if the controller epoch is still that of this lease. The attempt is made once."""
+        """Remove `/controller` if the controller epoch is still that of this lease.
+
+        The attempt is made once. OutcomeUnknownError.
+        """
         try:
             await self._fenced(lease.epoch_version, [Delete(znodes.CONTROLLER)])
         except (TransactionFailedError, ControllerFenced):
             return
 
     async def _lease_if_elected(self, broker_id: int, epoch: int, epoch_version: int) -> ControllerLease | None:
-        """Return the lease if the election whose answer was lost has succeeded, or None.
+        """Return the lease if this session won the election whose answer was lost, or None.
 
-        The session, the epoch and its version must all match, because another process of this broker may be the
-        controller.
+        The session, the controller epoch and its version must all match, because another process of this broker may be
+        the controller.
         """
         fence = await self._retrying.until_answered(lambda: self._store.get(znodes.CONTROLLER_EPOCH))
         node = await self._retrying.get_or_none(znodes.CONTROLLER)

@@ -187,8 +187,9 @@ class Store(Protocol):
         """
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` on the loop for every event; it must not block. Return a function that ends it
-        (idempotent).
+        """Call `listener` on the loop for every event; it must not block.
+
+        Return a function that ends the subscription (idempotent).
         """
 
     async def get(self, path: str, *, watch: bool = False) -> Node:

@@ -146,8 +146,8 @@ class TopicZnodes:
     async def request_deletion(self, topic: str, epoch_version: int) -> None:
         """Write the controller's request to delete a topic, so that the next controller knows it too.
 
-        The write is conditional on the controller epoch, because a late request would delete the next topic of that
-        name.
+        Do nothing if the request exists. ControllerFenced: the write is conditional on the controller epoch, because a
+        late request would delete the next topic of that name.
         """
         request = Create(znodes.delete_topic_path(topic))
         try:

@@ -32,7 +32,7 @@ class ReassignmentProgress:
     remaining          remaining ISR members that were asked whether they are alive, because a registration does not
                        prove it. The controller asks once before the removal and once after it. A member that joined
                        later is not counted, because it may have answered before it had all records
-    asked              the liveness epoch in which they were asked (`cluster.controller.liveness`)
+    asked              the liveness epoch in which `remaining` were asked (`cluster.controller.liveness`)
     removal_in_flight  the state without the removed replicas is being written
     removed            that state was written
     confirmed          a remaining member has been alive since then

@@ -29,7 +29,7 @@ class Stream:
         self._closed = False
 
     def send(self, delay_s: float, arrive: Callable[[], object]) -> None:
-        """Call `arrive` after this delay, and not before earlier messages have arrived. Nothing once it is closed."""
+        """Call `arrive` after this delay and after earlier messages. Do nothing if the stream is closed."""
         if self._closed:
             return
         self._last_due_s = max(self._last_due_s, self._receiver_loop().time() + delay_s)
