@@ -82,7 +82,10 @@ def own_cpu_time() -> CpuTime:
 
 
 def resident_mb(pid: int) -> float:
-    """Return the resident memory of a process in MB (10⁶ bytes); ProcessLookupError if it has ended."""
+    """Return the resident memory of a process in MB (10⁶ bytes).
+
+    Raises FileNotFoundError if the process does not exist, and ProcessLookupError if it is a zombie.
+    """
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024 / 1e6

@@ -28,7 +28,7 @@ class Figure:
             only shown
     bound   the key of the figure that the machine allows at best, measured in the same run; "": none
     kafka   NAME:FIELD in the output of the scripts that measure Kafka; "": not measured
-    same_client   False if Kafka is measured through another client than ours, which the row then says
+    same_client   False if Kafka is measured through another client than Tidelog, which the row then says
     """
 
     key: str

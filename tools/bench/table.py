@@ -72,7 +72,7 @@ def number(value: float) -> str:
 
 
 def as_json(figures: Sequence[Figure], results: Results) -> list[dict[str, Any]]:
-    """Return every figure with its median, all its values, its aim, its bound and Kafka's values; None if missing."""
+    """Return each figure with its median, values, aim, bound and Kafka's values; None, or no values, if missing."""
     return [
         {
             "key": figure.key,

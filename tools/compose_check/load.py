@@ -31,7 +31,7 @@ class Load:
     """Sends a numbered record to each partition every 10 ms with acks=all, on a thread, while its context is open.
 
     Entering the context waits for an acknowledgement on every partition. Leaving it waits for the records in flight,
-    and raises Failed if a record was refused.
+    and raises Failed if a record was refused. Neither happens after an error of the block.
 
     promises   the acknowledged records of each partition, in the order of the acknowledgements
     failures   the errors of refused records

@@ -28,7 +28,10 @@ _FAILED, _BAD_INPUT, _INTERRUPTED = 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 on success, 1 if a condition fails, 2 for a wrong command line or input, 130 after Ctrl-C."""
+    """Return 0 on success, 1 if a condition or the demo itself fails, 2 for a wrong input, 130 after Ctrl-C.
+
+    A wrong command line exits with 2.
+    """
     options = _parse(arguments)
     interruption.install()
     try:

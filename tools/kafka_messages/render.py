@@ -122,9 +122,11 @@ def _wire(field: FieldDefinition, scope: Versions) -> Iterator[str]:
 
 
 def _default(field: FieldDefinition, zero: str, scope: Versions) -> str:
-    """Return the default; nothing for a field that all versions have, so that callers must give its value.
+    """Return the source text of the field's default, such as " = 0"; "" if callers of the message must give a value.
 
-    The throttle time has a default, because a broker without quotas always sends 0.
+    A default in the definition is used as it is. Without one, the throttle time gets 0, because a broker without quotas
+    always sends 0. A field that is tagged or that some versions lack gets `zero`, the zero value of its type. Every
+    other field has no default.
     """
     if field.default is None and field.name == "ThrottleTimeMs":
         return " = 0"

@@ -5,8 +5,9 @@
     pipeline    requests for all metadata on one connection, of which no response is read
     idle        COUNT connections that have each sent ApiVersions, and then nothing
 
-The process prints one line when its connections stand, and `garbage` then one for each hundred connections. The process
-has the lowest priority, because peers would be on other machines, and must not take the processor from the brokers.
+The process prints one line when it begins, with `idle` when its connections stand. `garbage` prints another one for
+each hundred connections. The process has the lowest priority, because peers would be on other machines, and must not
+take the processor from the brokers.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class ProbeProducer:
     """Sends a record to each partition every `pace_s` seconds, on a thread of its own, while its context is open.
 
     Entering the context waits for 101 acknowledgements on every partition. Leaving it waits for the records in flight,
-    and raises the error with which the sending has ended, if any.
+    and raises the error with which the sending has ended, if any. Neither happens after an error of the block.
 
     records   the acknowledged records of each partition so far
     """

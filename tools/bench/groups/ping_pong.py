@@ -1,6 +1,6 @@
 """Measures a small message to another process and back: the cost of our sockets and loop without decoding.
 
-Run as a module, this file is the other process. It prints its port, and sends back each message until its input ends.
+Run as a module, this file is the other process. It prints its port, and sends back each message until it is killed.
 """
 
 from __future__ import annotations

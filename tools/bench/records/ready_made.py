@@ -44,7 +44,7 @@ class BatchLoad(Load):
 
 
 def batches_of(size: int) -> tuple[list[bytes], int]:
-    """Return _BATCHES different batches of BATCH_BYTES with random values of `size` bytes, and the records in each."""
+    """Return _BATCHES batches, full up to BATCH_BYTES with random values of `size` bytes, and the records in each."""
     batches = []
     for _ in range(_BATCHES):
         builder = BatchBuilder(BATCH_BYTES)

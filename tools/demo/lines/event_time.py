@@ -9,9 +9,9 @@ _DAY_MS = 86_400_000
 
 
 def choose_start(timestamps_ms: Iterable[int]) -> int:
-    """Return a starting time (ms) that excludes about a twentieth of the known times, and at least one.
+    """Return a starting time (ms) that excludes about a twentieth of the known times, more only if many are equal.
 
-    Raises ValueError for no times.
+    At least one time is excluded. Raises ValueError for no times.
     """
     ordered = sorted(timestamps_ms)
     if not ordered:

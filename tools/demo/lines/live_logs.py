@@ -19,7 +19,8 @@ _CHUNK_BYTES = 1 << 16
 class LiveLogs:
     """Yields the lines of several growing files, each from its beginning, until `stop`.
 
-    Lines that were written before `stop` are still read. An incomplete line at the end of a file is ignored.
+    Lines that were written before `stop` are still read. An incomplete line at the end of a file is ignored,
+    but one before a rotation is joined with the first line of the new file.
     """
 
     def __init__(self, files: Mapping[str, Path]) -> None:
