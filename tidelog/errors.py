@@ -443,7 +443,7 @@ class InvalidReplicaAssignmentError(BrokerError):
 
 
 class InvalidConfigError(BrokerError):
-    """The setting does not exist, or its value is not allowed."""
+    """The setting does not exist, cannot be changed, or has a value that is not allowed."""
 
     code = 40
 
@@ -457,7 +457,7 @@ class NotControllerError(BrokerError):
 
 
 class InvalidRequestError(BrokerError):
-    """The request cannot be decoded, or its fields contradict each other."""
+    """The request cannot be decoded, or its fields have wrong values or contradict each other."""
 
     code = 42
 
@@ -639,7 +639,7 @@ class NoReassignmentInProgressError(BrokerError):
 
 
 class GroupSubscribedToTopicError(BrokerError):
-    """A member of the group is subscribed to the topic, so that its committed offsets cannot be deleted."""
+    """A member is subscribed to the topic, or may be after the rebalance, so that its offsets cannot be deleted."""
 
     code = 86
 
@@ -735,9 +735,10 @@ class ClosedError(ClientError):
 
 
 class InternalError(ClientError):
-    """A background task of the client failed unexpectedly, because of a defect of this client.
+    """The client has a defect, because of which a background task or a call failed unexpectedly.
 
-    `__cause__` is the exception that the task raised. The client stays usable, because it starts the task again.
+    `__cause__` is the exception that the task raised, if there is one. The client stays usable, because it starts the
+    task again.
     """
 
 

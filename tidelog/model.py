@@ -17,7 +17,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class StoredBytes(Protocol):
-    """Bytes that are still in a file. They may change once the event loop goes on, so they are read or sent at once."""
+    """Bytes that are still in a file, and may change once the event loop goes on, so that they are used at once."""
 
     def __len__(self) -> int: ...
 

@@ -454,7 +454,8 @@ class Admin(LoopBound):
         """Delete the group's committed offsets of these partitions; return each one's error; None: deleted (KIP-496).
 
         A partition without a commit counts as deleted. The result has GroupSubscribedToTopicError if a member is
-        subscribed to the topic. Raises GroupIdNotFoundError.
+        subscribed to the topic, or if the group is rebalancing. Raises GroupIdNotFoundError, and NonEmptyGroupError if
+        the group has members of another type than "consumer".
         """
         name, wanted = arguments.group_id("group_id", group_id), arguments.partitions("partitions", partitions)
         deadline_ms = self._deadline_ms(timeout_ms)

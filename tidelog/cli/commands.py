@@ -1,4 +1,4 @@
-"""The click classes of all commands. They refuse an option that is given twice, unless it may be repeated.
+"""The click classes of all commands, which refuse an option that is given twice, unless it may be repeated.
 
 click itself silently takes the last value, so that a command would ignore a part of what the user typed.
 """

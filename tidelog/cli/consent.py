@@ -3,9 +3,9 @@
 named        `topic delete`, `group delete`, `topic elect --unclean` and `down --purge`: the arguments name the data
              that is lost, so these commands act at once.
 computed     `topic delete-records`, `group reset` and `group migrate` compute changes from the state of the cluster.
-             They only show the changes; with `--execute` they make them.
+             Without `--execute` these commands only show the changes; with `--execute` they make them.
 side effect  `topic reassign` may lower the replication factor, and `topic alter` may delete records or weaken a
-             guarantee. They refuse such a change and say what would be lost; with `--yes` they make it.
+             guarantee. Both refuse such a change and say what would be lost; with `--yes` they make it.
 """
 
 from __future__ import annotations

@@ -34,10 +34,11 @@ class PartitionLag:
     lag                 the number of offsets from the committed offset, or from the log start if that is higher, to the
                         end; 0 at the end and past it. As in Kafka's tools, offsets are counted, and a compacted
                         partition may have fewer records
-    lag_ms              the age of the first of these records, by its timestamp and this machine's clock. The output of
-                        a consumer that processes record by record is as old as this. The value is 0 without lag, and if
-                        the timestamp is in the future. It grows while the group does not consume, even if no record
-                        is appended. It does not predict how long the group needs to catch up
+    lag_ms              the age of the first record that counts in `lag`, by its timestamp and this machine's clock. The
+                        output of a consumer that processes record by record is as old as this record. The value is 0
+                        without lag, and if the timestamp is in the future. The value grows while the group does not
+                        consume, even if no record is appended. The value does not predict how long the group needs to
+                        catch up
     error               why a value is not known
     """
 

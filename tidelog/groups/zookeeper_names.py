@@ -14,8 +14,8 @@ _NOT_IN_PATHS = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U0001
 def group_in_path_or_raise(group_id: str) -> str:
     """Return the group id. Raise InvalidGroupIdError if it cannot be one element of a path in ZooKeeper.
 
-    That is so if it is empty, ".", "..", longer than 1,000 bytes, or has a "/" or another character that ZooKeeper
-    refuses.
+    A group id is refused if it is empty, ".", "..", longer than 1,000 bytes, or has a "/" or another character that
+    ZooKeeper refuses.
     """
     if not isinstance(group_id, str) or group_id in ("", ".", ".."):
         raise InvalidGroupIdError(f"{group_id!r} cannot name a group in ZooKeeper")

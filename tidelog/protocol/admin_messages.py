@@ -58,8 +58,8 @@ class ConfigOp(IntEnum):
 class ConfigQuery(Message):
     """One resource whose settings are requested. `resource_type` is a ConfigResourceType.
 
-    `resource_name` is a topic's name, or a broker's id as text. `keys` None requests all settings; unknown keys are
-    ignored.
+    `resource_name` is a topic's name, or a broker's id as text ("": the common settings of all brokers). `keys` None
+    requests all settings; unknown keys are ignored.
     """
 
     resource_type: int
@@ -114,7 +114,10 @@ class DescribeConfigsResponse(Response):
 
 @frozen
 class DescribeConfigsRequest(Request):
-    """Describes settings. Any broker describes a topic's; a broker's are described by that broker alone."""
+    """Describes settings. Any broker describes those of a topic, and those of all brokers together.
+
+    The settings of one broker are described by that broker alone.
+    """
 
     resources: tuple[ConfigQuery, ...]
     include_synonyms: bool = False
@@ -202,7 +205,7 @@ class AlterConfigsResponse(Response):
 
 @frozen
 class AlterConfigsRequest(Request):
-    """Replaces all own settings of topics at once; any broker may be asked. Otherwise as IncrementalAlterConfigs.
+    """Replaces all own settings of each resource in one write. Otherwise as IncrementalAlterConfigs.
 
     A setting that another client adds just before is lost. Therefore clients that change single settings send
     IncrementalAlterConfigs (KIP-339).

@@ -198,8 +198,8 @@ class UpdateMetadataRequest(Request):
 class ControlledShutdownResponse(Response):
     """The answer; `remaining` are the partitions that the broker still leads.
 
-    A partition remains if no other replica may lead it. A non-zero `error_code` means that this broker is not the
-    controller (any more), or that the broker epoch is stale.
+    A partition remains if no other replica may lead it, or if its move is not stored in time. A non-zero `error_code`
+    means that this broker is not the controller (any more), or that the broker epoch is stale.
     """
 
     error_code: int

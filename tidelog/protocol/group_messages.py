@@ -139,8 +139,8 @@ class OffsetFetchResponse(Response):
 class OffsetFetchRequest(Request):
     """Fetches a group's committed offsets; sent to its coordinator, or with `in_zookeeper` to any broker.
 
-    `partitions` None asks for all partitions with an offset. Offsets of deleted topics are left out by a coordinator;
-    with `in_zookeeper` they come with an error.
+    `partitions` None asks for all partitions with an offset. For a coordinator, offsets of deleted topics count as not
+    committed; with `in_zookeeper` they come with an error.
     """
 
     group_id: str
@@ -166,7 +166,8 @@ class OffsetDeleteResponse(Response):
 class OffsetDeleteRequest(Request):
     """Deletes committed offsets (KIP-496); sent to the coordinator, which answers when the ISR has the tombstones.
 
-    A partition of a topic to which a member is subscribed gets GROUP_SUBSCRIBED_TO_TOPIC, and keeps its offset.
+    A partition of a topic to which a member is subscribed gets GROUP_SUBSCRIBED_TO_TOPIC, and keeps its offset. During
+    a rebalance every partition does. A group with members of another type than "consumer" gets NON_EMPTY_GROUP.
     """
 
     group_id: str
@@ -221,6 +222,9 @@ class JoinGroupResponse(Response):
 class JoinGroupRequest(Request):
     """Joins the next generation of a group; the coordinator answers when that generation begins.
 
+    The coordinator begins no generation for a member whose last answer was lost, nor for a static member that returns
+    to a stable group whose protocol stays.
+
     A new member sends "" as `member_id`; a dynamic one gets MEMBER_ID_REQUIRED, and joins again with the id that it
     gets (KIP-394). `protocols` are in the member's order of preference. A negative `rebalance_timeout_ms` means the
     session timeout.
@@ -268,6 +272,7 @@ class SyncGroupRequest(Request):
     """Requests the member's assignment in this generation.
 
     The leader's request brings the assignments of all members; all answers come when the coordinator has written them.
+    In a stable group the answer comes at once.
     """
 
     group_id: str

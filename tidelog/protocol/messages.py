@@ -147,9 +147,9 @@ class ProducePartitionResponse(Message):
     """The outcome for one partition.
 
     base_offset          the offset of the batch's first record; for a repeated batch that of the first append; −1 with
-                         an error before the append
+                         any error, also if the batch is appended
     log_append_time_ms   the broker's time in the records, if the topic has LogAppendTime; else −1
-    log_start_offset     of the leader's log; −1 with an error before the append
+    log_start_offset     of the leader's log; −1 with any error
     record_errors        the records because of which the batch was rejected, if single records are the cause
     """
 
@@ -584,8 +584,8 @@ class DescribePartition(Message):
 class ReplicasDescription(Message):
     """A partition as its leader knows it, or an error.
 
-    `log_end_offset` is the leader's own. `log_end_offsets` has every replica's by broker id; −1 if the follower has not
-    fetched in this leader epoch.
+    `log_end_offset` is the leader's own. `log_end_offsets` has every replica's by broker id. A follower has −1 until it
+    fetches in this leader epoch, and again after it registered anew or another broker removed it from the ISR.
     """
 
     topic: str

@@ -17,9 +17,10 @@ class FollowerReport(Message):
     """A follower as the leader knows it in the current leader epoch.
 
     registered         whether the broker is live, as the controller reported to the leader
-    log_end_offset     −1: the follower has not fetched in this epoch, and both times are −1, too
+    log_end_offset     −1: the follower has not fetched in this epoch, or not since it registered anew or another broker
+                       removed it from the ISR; both times are then −1, too
     caught_up_ago_ms   time since the follower had the leader's whole log
-    fetched_ago_ms     time since its last fetch
+    fetched_ago_ms     time since the follower's last fetch
     """
 
     broker_id: int
@@ -207,13 +208,13 @@ class ConnectionReport(Message):
     """One connection of a client.
 
     client_id          what the client calls itself, shortened to 200 characters; it may have any characters
-    software_name      from ApiVersions (KIP-511), as the version; "" if the client has not stated it
+    software_name      from ApiVersions (KIP-511), as the version; "" unless the client has stated both
     port               −1 if the broker does not know it
     apis               in the order of their numbers
     reads, writes      the existing topics that its Fetch and Produce requests have named
     received_bytes     bytes that the client has sent; `sent_bytes` are those that the broker has sent to it
     age_ms             time since the connection was opened
-    idle_ms            time since its last request
+    idle_ms            time since the last request on the connection
     """
 
     client_id: str

@@ -10,8 +10,8 @@ B   After a restart with batch 0 planned but not committed, Spark calls `initial
 C   Trigger.AvailableNow must end. Its target is fixed by the first `latestOffset`.
 D   Spark calls again at once if there is no new data. Therefore `latestOffset` waits a while for data.
 E   A log that was truncated or created again may have grown past the old end before the next call. Therefore the first
-    end that lies before a returned one is reported as loss. It cannot come from a new leader that does not know the
-    high watermark yet, because such a leader returns no end (KIP-207), and is asked again.
+    end that lies before a returned one is reported as loss. Such an end cannot come from a new leader that does not
+    know the high watermark yet, because such a leader returns no end (KIP-207), and is asked again.
 """
 
 from __future__ import annotations

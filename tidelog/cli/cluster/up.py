@@ -80,7 +80,8 @@ def up(
 ) -> int | None:
     """Start a local cluster, and keep its data for the next tidelog up.
 
-    The command stays in the foreground until Ctrl-C, which stops the cluster, unless --detach is given.
+    The command stays in the foreground until Ctrl-C, which stops the cluster. With --detach, or if processes
+    of the cluster ran before, the command returns when the cluster is ready.
     """
     cluster = LocalCluster(data_dir, histories=histories and histories.absolute())
     joined = cluster.state is not None and cluster.state.running

@@ -321,7 +321,8 @@ class Admin(BlockingClient[AsyncAdmin]):
         """Delete the group's committed offsets of these partitions; return each one's error; None: deleted (KIP-496).
 
         A partition without a commit counts as deleted. The result has GroupSubscribedToTopicError if a member is
-        subscribed to the topic. Raises GroupIdNotFoundError.
+        subscribed to the topic, or if the group is rebalancing. Raises GroupIdNotFoundError, and NonEmptyGroupError if
+        the group has members of another type than "consumer".
         """
         return self._wait(self._core.delete_consumer_group_offsets(group_id, partitions, timeout_ms), timeout_ms)
 

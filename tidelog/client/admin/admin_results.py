@@ -16,7 +16,7 @@ class PartitionDescription:
     leader     −1: none
     replicas   with the preferred leader first
     lag        by follower, how many offsets it is behind the log end; an entry is None if the leader knows no fetch of
-               that follower in its leader epoch
+               that follower in its leader epoch, or since the follower registered anew or was removed from the ISR
     """
 
     partition: int

@@ -1,7 +1,7 @@
 """Explain why a partition is not healthy: return sentences with their evidence for the given facts. Pure.
 
 The facts are the metadata and the answers of each broker with a replica
-(`tidelog.client.diagnosis.gather_replica_status`). They are not taken at one instant. Therefore differences that
+(`tidelog.client.diagnosis.gather_replica_status`). The facts are not taken at one instant. Therefore differences that
 disappear by themselves within a second are not reported.
 """
 

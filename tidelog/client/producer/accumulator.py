@@ -78,7 +78,10 @@ class TopicQueues:
         self.sticky_bytes = 0
 
     def queue(self, partition: int) -> PartitionQueue:
-        """Return the queue of a partition; raise UnknownTopicOrPartitionError if the topic does not have it."""
+        """Return the queue of a partition, whose number must be 0 or more.
+
+        Raise UnknownTopicOrPartitionError if the topic does not have the partition.
+        """
         try:
             return self.partitions[partition]
         except IndexError:
@@ -388,7 +391,7 @@ class Accumulator:
         queue.in_flight = False
 
     def discard_producer_id(self, queue: PartitionQueue) -> None:
-        """Let this partition's next batch request another producer id. The partition must have nothing in flight."""
+        """Let this partition's next batch request another producer id. No attempt may be without an outcome."""
         queue.refused, queue.identity = queue.identity, None
 
     def expire_in_flight(self, queue: PartitionQueue, batch: Batch, now_ms: int) -> int | None:

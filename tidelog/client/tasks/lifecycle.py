@@ -2,7 +2,7 @@
 
 A client is garbage-collected after its last reference. Therefore objects that outlive the user's calls must not refer
 to a client: its tasks, its I/O thread, and the handlers of exit and fork. These objects refer only to the client's
-ClusterClient and that one's closers. A callback of a record without an outcome keeps alive a client that the
+ClusterClient and its closers. A callback of a record without an outcome keeps alive a client that the
 callback refers to.
 """
 

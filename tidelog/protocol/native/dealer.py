@@ -1,8 +1,8 @@
 """Implement the client side of the transport; the only module that uses ZeroMQ there.
 
 ZeroMQ alone is not reliable RPC, because it reconnects by itself, and messages that were queued before a network
-partition arrive after it. Therefore a `Dealer` is one DEALER socket for one TCP connection. It never reconnects, so
-that no message outlives the connection.
+partition arrive after it. Therefore a `Dealer` is one DEALER socket for one TCP connection. A `Dealer` never
+reconnects, so that no message outlives the connection.
 """
 
 from __future__ import annotations

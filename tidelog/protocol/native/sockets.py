@@ -41,7 +41,7 @@ def open_socket(kind: int) -> zmq.Socket[bytes]:
 
     libzmq (4.3.5, its issue 4364) aborts the process if a heartbeat is due on a connection that has ended and that was
     no longer read because its queue was full. Therefore no socket has both. A DEALER sends heartbeats and has no limit
-    for received messages, which are at most the answers to its requests. A ROUTER limits its queue. It drops peers
+    for received messages, which are at most the answers to its requests. A ROUTER limits its queue, and drops peers
     whose heartbeats stop, and by TCP keepalive peers that never sent one.
     """
     socket = _context(os.getpid()).socket(kind)

@@ -201,8 +201,8 @@ class AssignedPartition:
     def _is_valid_in(self, leader_epoch: int) -> bool:
         """Return whether this epoch's leader need not confirm the position.
 
-        That is the case if this leader has done so, or if the epoch of the record before the position is not known
-        (KIP-320).
+        That is the case if this leader has confirmed the position, or if the epoch of the record before the position is
+        not known (KIP-320).
         """
         return self.validated_epoch == leader_epoch or self.fetch_epoch < 0
 

@@ -200,7 +200,7 @@ class FetchBuffer:
     def take_records(self, limit: int) -> list[ConsumerRecord]:
         """Return up to `limit` records in offset order, and move the position past the last.
 
-        A batch that cannot be decoded ends the result. It stays in the buffer, and `unreadable` has the error.
+        A batch that cannot be decoded ends the result. That batch stays in the buffer, and `unreadable` has the error.
         """
         taken: list[ConsumerRecord] = []
         while len(taken) < limit and (self._decoded or self._decode_next()):

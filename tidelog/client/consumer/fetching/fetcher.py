@@ -241,7 +241,7 @@ class Fetcher:
     def _begin(
         self, what: str, work: Coroutine[Any, Any, None], partitions: Iterable[AssignedPartition]
     ) -> asyncio.Task[None]:
-        """Start work for these partitions. They are busy until its task is done, however it ends."""
+        """Start a task with this work for these partitions, which are busy until the task is done, however it ends."""
         task = self._client.background.run(what, work)
         asked = [(partition, partition.generation) for partition in partitions]
         for partition, _ in asked:
