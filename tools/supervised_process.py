@@ -63,7 +63,7 @@ def _heed_interrupts() -> None:
 
 
 def end(process: subprocess.Popen[bytes], stop: Stop) -> None:
-    """End `process` as `stop` says, then kill everything that is left of its session, and wait for its end.
+    """End `process` as `stop` says, then kill all that is left of its session, and wait up to 5 s for that to end.
 
     A process that has ended already is not signalled, but the rest of its session is killed. A KeyboardInterrupt during
     the grace time is raised after all processes are killed.

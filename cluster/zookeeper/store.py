@@ -8,7 +8,7 @@ own.
     ├── NoNodeError, NodeExistsError, BadVersionError, NotEmptyError    the server refused: nothing happened
     ├── TransactionFailedError                                          an operation of a multi was refused: as above
     ├── OutcomeUnknownError                                             no answer: a write may have happened
-    ├── SessionExpiredError                                             all ephemerals of the session are gone
+    ├── SessionExpiredError                                             all ephemerals are gone, or the store is closed
     └── UnreachableError                                                no server answered the first connection
 """
 
@@ -52,7 +52,7 @@ class OutcomeUnknownError(StoreError):
 
 
 class SessionExpiredError(StoreError):
-    """The session has expired or was closed, and with it every ephemeral node that it created is gone."""
+    """The session has expired, so that all its ephemeral nodes are gone, or this store was closed."""
 
 
 class UnreachableError(StoreError):

@@ -65,8 +65,8 @@ def log_files(directory: Path) -> dict[Path, list[str]]:
 def judge(directory: Path, files: Sequence[str], dump: Dump, verdict: Verdict) -> None:
     """Run `dump` over `files`, which are relative to `directory`, and add counts and faults to `verdict`.
 
-    An index without its segment's log is a fault. A file that is deleted meanwhile is skipped. Nothing more is read
-    after ten faults.
+    An index without a file that the tool needs beside it is a fault. A file that is deleted meanwhile is skipped.
+    Nothing more is read after ten faults.
     """
     for name in files:
         verdict.files[Path(name).suffix] += 1

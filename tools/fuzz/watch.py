@@ -50,7 +50,7 @@ class Outcome:
     """The result of a run.
 
     cases          the number of inputs that were begun
-    growth_bytes   the largest memory growth since the end of the warm-up
+    growth_bytes   the largest memory growth since the end of the warm-up, in the last process
     kept           the stored input that ended the run; None if nothing was found, or no input was begun
     traceback      the end of the worker's standard error; "" if nothing was found
     """

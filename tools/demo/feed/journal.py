@@ -18,7 +18,7 @@ def digest_of(value: bytes) -> str:
 
 
 class Journal:
-    """Writes the journal of one topic into a new file, from one thread at a time. Lines are buffered until `close`."""
+    """Writes the journal of one topic into a new file, from one thread at a time. `close` writes the buffered lines."""
 
     def __init__(self, path: Path, topic: str) -> None:
         self.path = path
