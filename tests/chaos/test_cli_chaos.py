@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from tidelog.cli.program import run
+from verify.chaos.commands.chaos_lines import show
+from verify.chaos.load import Load
+from verify.chaos.run import Request, Result
 from verify.chaos.scenarios import SCENARIOS
 
 
@@ -61,6 +64,14 @@ def test_kafka_clients_need_confluent_kafka(
     shown = capsys.readouterr().err
     assert "--kafka-clients needs confluent-kafka, which is not installed: pip install confluent-kafka" in shown
     assert not (home / "chaos").exists()
+
+
+def test_command_that_repeats_a_run_names_its_kafka_clients(capsys: pytest.CaptureFixture[str]) -> None:
+    for count, text in ((2, " --kafka-clients 2 "), (0, "")):
+        request = Request(SCENARIOS["all"], ("F1",), 7, 30.0, Load(kafka_processes=count))
+        show(Result((), None, (), Path()), request, kept=False, as_json=False)
+        (line,) = [each for each in capsys.readouterr().out.splitlines() if each.startswith("to repeat this run")]
+        assert text in line and ("--kafka-clients" in line) == bool(count)
 
 
 def test_report_requires_an_empty_directory(tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:

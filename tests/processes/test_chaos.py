@@ -46,16 +46,16 @@ def brokers_in(user: Shell, conditions: str) -> list[int]:
 
 def test_chaos_run_that_kills_leaders_keeps_every_promise(user: Shell, tmp_path: Path) -> None:
     report = tmp_path / "report"
-    outcome = user.run(
-        *("chaos", "--scenario", "leader-kill", "--seconds", "1", "--seed", "1", "--json", "--report", str(report)),
-        timeout_s=300,
-    )
+    command = ("chaos", "--scenario", "leader-kill", "--kafka-clients", "1", "--seconds", "1", "--seed", "1", "--json")
+    outcome = user.run(*command, "--report", str(report), timeout_s=300)
     verdict = json.loads(outcome.output)
     assert verdict["verdict"]["violated"] == [], verdict["verdict"]["findings"]
     assert (outcome.status, verdict["shortcomings"]) == (0, []), outcome.complaint
     assert [(row["row"], row["injected"], row["bit"]) for row in verdict["rows"]] == [("F1", 1, 1), ("F6", 1, 1)]
     assert all(row["observations"] for row in verdict["verdict"]["invariants"])
     assert verdict["seed"] == 1
+    kafka_history = (report / "histories" / "confluent-2-producer.jsonl").read_text()
+    assert kafka_history.count('{"e":"ok","f":"produce"') > 10
     assert (report / "report.html").stat().st_size > 10_000
     assert list((user.home / "chaos").iterdir()) == []
 

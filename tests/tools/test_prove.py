@@ -126,7 +126,7 @@ def test_steps_cover_everything_that_must_be_proved() -> None:
     assert [re.findall(r"--seed (\d+)", each) for each in everything] == [["1"], ["2"], ["3"], [str(SEED)]]
     for scenario in ("leader-kill", "partition"):
         (one,) = [each for each in chaos if f"--scenario {scenario} " in each]
-        assert "--meanwhile elections --meanwhile reassignments" in one
+        assert "--meanwhile elections --meanwhile reassignments --kafka-clients 1" in one
     (mutants,) = [command for command in commands if command[0] == "mutants"]
     assert set(DETECTORS) <= set(mutants)
     assert len({each.rpartition("--report ")[2] for each in chaos}) == len(chaos), (

@@ -72,8 +72,9 @@ def _everything(name: str, seed: int, reports: Path) -> Step:
 
 def _regressions(scenario: str, minutes: int, seed: int, reports: Path) -> Step:
     return _chaos(
-        scenario, f"{scenario}, while leaders and replicas are moved, seed {seed}", minutes, reports,
+        scenario, f"{scenario} with Kafka clients while leaders and replicas move, seed {seed}", minutes, reports,
         "--scenario", scenario, "--seed", str(seed), "--meanwhile", "elections", "--meanwhile", "reassignments",
+        "--kafka-clients", "1",
     )  # fmt: skip
 
 

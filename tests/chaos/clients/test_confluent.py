@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ from tidelog import errors  # noqa: E402
 from tidelog.errors import TidelogError  # noqa: E402
 from tidelog.history.history_files import history_path, read_history  # noqa: E402
 from tidelog.history.operations import Client  # noqa: E402
-from tidelog.model import ConsumerGroupMetadata, RecordMetadata, TopicPartition  # noqa: E402
+from tidelog.model import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata, TopicPartition  # noqa: E402
 from verify.chaos.clients import clients_of  # noqa: E402
+from verify.chaos.clients.confluent import consumer as consumer_module  # noqa: E402
 from verify.chaos.clients.confluent.client_factory import ConfluentLibrary, confluent_clients_of  # noqa: E402
 from verify.chaos.clients.confluent.errors import error_of  # noqa: E402
 from verify.chaos.clients.confluent.group_identity import parse_identity  # noqa: E402
@@ -118,6 +120,33 @@ async def test_unsent_record_is_given_up_when_the_producer_closes() -> None:
         await producer.flush(0.05)
     await producer.close(0)
     assert [type(each) for each in failed] == [errors.ClosedError]
+
+
+async def test_consumer_is_given_up_when_a_commit_never_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    class Hanging:
+        def __init__(self, settings: object) -> None:
+            pass
+
+        def commit(self, **_: object) -> list[object]:
+            assert released.wait(30)
+            return []
+
+        def consumer_group_metadata(self) -> bytes:
+            return b"CGMDv2:" + bytes(4) + b"g\0m\0\x01"
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(consumer_module, "Consumer", Hanging)
+    monkeypatch.setattr(consumer_module, "_LATE_S", 0.05)
+    with pytest.raises(consumer_module.HungConsumerError, match="did not return"):
+        async with consumer_module.ConfluentConsumer("h:1", "c", group_id="g", default_api_timeout_ms=50) as consumer:
+            with pytest.raises(errors.TimeoutError):
+                await consumer.commit({TP: OffsetAndMetadata(7)}, timeout_ms=50)
+            asyncio.get_running_loop().call_later(0.3, released.set)
+            await consumer.poll(10, 1)
 
 
 def test_servers_of_kafka_processes_are_the_kafka_listeners() -> None:

@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,5 +81,23 @@ async def _watch(context: ClientContext, producers: list[ProducingClient]) -> No
             reported = left_out
 
 
+def main(part: Part) -> int:
+    """Run this part, and return the exit status. A process of Kafka clients ends here, because a thread that hangs in
+    librdkafka would keep the interpreter from ending.
+    """
+    if not part.has_kafka_clients:
+        uvloop.run(run(part))
+        return 0
+    status = 0
+    try:
+        uvloop.run(run(part))
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    uvloop.run(run(Part.of_json(Path(sys.argv[1]).read_text())))
+    sys.exit(main(Part.of_json(Path(sys.argv[1]).read_text())))

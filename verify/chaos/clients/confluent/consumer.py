@@ -32,6 +32,12 @@ _RESETS: Final = {"none": "error"}
 #: The time limit of each request, which is far below that of an operation, so that librdkafka can repeat a request.
 _REQUEST_MS: Final = 4_000
 _CLOSE_S: Final = 10.0
+#: The additional time for a call whose caller has given up, until the consumer counts as hung.
+_LATE_S: Final = 5.0
+
+
+class HungConsumerError(Exception):
+    """A call of librdkafka does not return, so that this consumer cannot be used any more."""
 
 
 class ConfluentConsumer:
@@ -80,6 +86,8 @@ class ConfluentConsumer:
         #: The error of a poll that also had records, which were returned first.
         self._failure: TidelogError | None = None
         self._has_rebalanced = False
+        #: The call that still ran when its caller gave up.
+        self._late_call: asyncio.Future[Any] | None = None
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -115,7 +123,7 @@ class ConfluentConsumer:
         return set(self._assigned)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return the identity in the group as of the last poll, commit or rebalance."""
+        """Return the identity in the group as of the last rebalance or commit."""
         return self._identity
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
@@ -133,9 +141,11 @@ class ConfluentConsumer:
     async def poll(self, timeout_ms: int, max_records: int) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Return records as soon as there are any, or nothing after `timeout_ms`.
 
-        Raise an error of a partition, or of the consumer, after the records that came before it.
+        Raise an error of a partition, or of the consumer, after the records that came before it. Raise
+        HungConsumerError if an earlier call does not return.
         """
         self._raise_failure()
+        await self._wait_for_late_call()
         found = await self._call(self._poll, timeout_ms / 1000, max_records)
         if not found:
             self._raise_failure()
@@ -161,7 +171,6 @@ class ConfluentConsumer:
             if not left or self._has_rebalanced:
                 break
             message = self._consumer.poll(0)
-        self._learn_identity()
         # The records of partitions that were revoked meanwhile are left to their next owner.
         return {tp: records for tp, records in found.items() if tp in self._assigned}
 
@@ -180,10 +189,10 @@ class ConfluentConsumer:
             raise CommitFailedError(f"generation {before.generation_id} of {self._group} ended during the commit")
 
     def _commit(self, places: list[Place]) -> list[Place]:
-        try:
-            return self._consumer.commit(offsets=places, asynchronous=False)
-        finally:
-            self._learn_identity()
+        committed = self._consumer.commit(offsets=places, asynchronous=False)
+        # Not after an error, because this call blocks the whole process until librdkafka's main thread answers.
+        self._learn_identity()
+        return committed
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: int
@@ -265,6 +274,11 @@ class ConfluentConsumer:
 
         return await self._call(ask)
 
+    async def _wait_for_late_call(self) -> None:
+        late, self._late_call = self._late_call, None
+        if late is not None and not (await asyncio.wait({late}, timeout=_LATE_S))[0]:
+            raise HungConsumerError(f"{self._group}: a call of librdkafka did not return within its time limit")
+
     async def _call(self, function: Callable[..., T], *arguments: Any, timeout_ms: int | None = None) -> T:
         """Run a blocking call in this consumer's thread, and return its result.
 
@@ -279,6 +293,7 @@ class ConfluentConsumer:
             raise error_of_exception(exception) from None
         except builtins.TimeoutError:
             running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            self._late_call = running
             raise TimeoutError(f"a call of librdkafka has not ended after {timeout_ms} ms") from None
 
 

@@ -91,6 +91,9 @@ class ConfluentProducer:
                 "client.id": name,
                 "acks": "all",
                 "enable.idempotence": True,
+                # With more, librdkafka 2.16 begins a new producer epoch when a request overtakes one that timed out,
+                # and may then store records of other partitions twice (confluentinc/librdkafka#4953).
+                "max.in.flight": 1,
                 "partitioner": "murmur2_random",  # chooses the same partition of a key as our partitioner
                 "delivery.timeout.ms": max(1_000, delivery_timeout_ms - _LATE_MS),
                 "request.timeout.ms": request_timeout_ms,
