@@ -72,7 +72,7 @@ class ChannelOwner(Protocol):
 
 
 class ControllerChannel:
-    """Keeps a connection to the broker open from its construction until `close`, and sends the outbox over it.
+    """Keeps a connection to the broker open, from the channel's construction until `close`, to send the outbox.
 
     A closed connection also reveals at once that the broker has died. Every request carries the broker epoch of the
     registration, so that a later process of the same broker refuses it.

@@ -27,7 +27,10 @@ _MAY_WAIT = (broker_events.Append, broker_events.Ack, broker_events.Processed)
 
 
 class EventRecorder(Events):
-    """Passes each event to `keep`, with its time by `now_ns`, the clock that the broker's deadlines use."""
+    """Passes each event to `keep`, with its time by `now_ns`, the clock that the broker's deadlines use.
+
+    A `processed` event with a deadline has the time of the decision.
+    """
 
     def __init__(self, keep: Callable[[BrokerEvent], object], now_ns: Callable[[], int]) -> None:
         self._keep = keep
@@ -137,7 +140,7 @@ class Tracebacks(logging.Handler):
 
 
 class HistoryFile:
-    """The file of a broker's history. An error of its disk ends the history, but not the broker.
+    """The file of a broker's history. An error of its disk after the start ends the history, but not the broker.
 
     Most events are written to the kernel at once, so that they outlive the process. Events in `_MAY_WAIT` are buffered,
     for at most `LONGEST_WAIT_S` and `_BUFFER_BYTES`.

@@ -30,10 +30,10 @@ class Loaded:
 
     offsets   the committed offsets of each group
     groups    the last record of each group without a later tombstone
-    skipped   the number of records that could not be decoded, by reason
+    skipped   the number of records that were skipped, by reason
 
     A damaged batch raises an error, because other replicas have its records. With `skip_damaged`, for a partition
-    without other replicas, a damaged batch is skipped.
+    without other replicas, a damaged batch is skipped, unless its header is damaged.
     """
 
     def __init__(self, *, skip_damaged: bool = False) -> None:
@@ -44,9 +44,11 @@ class Loaded:
         self._topics: dict[str, str] = {}
 
     def read(self, data: Buffer) -> int:
-        """Read consecutive whole batches, and return the offset after the last batch; −1 if there is none.
+        """Read the whole batches in `data`, and return the offset after the last one; −1 without a whole batch.
 
-        Raise CorruptMessageError if a batch is damaged, except with `skip_damaged`.
+        Add their committed offsets and groups to the contents, and ignore an incomplete batch at the end. A damaged
+        batch raises CorruptMessageError. With `skip_damaged` such a batch is skipped, unless its header is damaged.
+        Records that cannot be decoded although the CRC matches are skipped and counted.
         """
         next_offset = -1
         for position, header in iter_headers(data):

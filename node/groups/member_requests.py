@@ -42,8 +42,9 @@ class MemberRequests:
     def join(self, request: JoinGroupRequest, client_id: str, client_host: str, waiter: Waiter) -> None:
         """Add the member to the next generation; create a missing group if the member has no id yet.
 
-        `waiter` is called once, at once or when that generation starts, with its description or with an error. A new
-        dynamic member is refused with MemberIdRequiredError, whose text is the id with which it must join.
+        Unless this method raises, `waiter` is called once, now or when that generation starts, with the generation's
+        description or with an error. A new dynamic member whose client can join again (`can_join_again`) is refused
+        with MemberIdRequiredError, whose text is the id with which the client must join.
         """
         check_group_id(request.group_id)
         coordinator, settings = self._coordinator, self._coordinator.settings

@@ -14,7 +14,8 @@ from tidelog.model import TopicPartition
 class HostedGroup:
     """A group and its committed offsets.
 
-    emptied_ms   the wall-clock time at which the last member left; None if the group has members or never had any
+    emptied_ms   the wall-clock time at which the last member left; None if the group has members or never had any, or
+                 if that time is not known
     recorded     the topic has a record of the group itself, so that the deletion of the group needs a tombstone
     """
 
@@ -54,7 +55,8 @@ class HostedGroup:
     def subscribed(self) -> frozenset[str] | None:
         """Return the topics that the group's members subscribe to; an empty set if there are no members.
 
-        Return None if the topics are not known: during a rebalance, or for another protocol type than "consumer".
+        Return None if the topics are not known: during a rebalance, for another protocol type than "consumer", or if a
+        subscription cannot be decoded.
         """
         group = self.group
         if not group.members:

@@ -21,7 +21,7 @@ def describe_broker(settings: DynamicSettings) -> list[ConfigEntry]:
 
 
 def describe_all_brokers(settings: DynamicSettings) -> list[ConfigEntry]:
-    """Return the settings that all brokers have in ZooKeeper, sorted by name."""
+    """Return the valid settings that ZooKeeper has for all brokers, with those values, sorted by name."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
         replace(

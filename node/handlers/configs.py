@@ -1,4 +1,4 @@
-"""DescribeConfigs, IncrementalAlterConfigs and AlterConfigs: describe settings, and change those of topics.
+"""DescribeConfigs, IncrementalAlterConfigs and AlterConfigs: describe and change settings of topics and brokers.
 
 A topic's settings are read from and written to ZooKeeper, so that all brokers answer alike. Changes take effect when
 the controller sends them in UpdateMetadata. A broker's settings are those of its files, and those in ZooKeeper that can
@@ -104,16 +104,16 @@ class Configs:
         return DescribeConfigsResponse(tuple(await asyncio.gather(*described)))
 
     async def alter(self, request: IncrementalAlterConfigsRequest, deadline_ms: int) -> IncrementalAlterConfigsResponse:
-        """Change each topic as a whole or not at all. Return success or an error for each, in the order of the request.
+        """Change each resource as a whole or not at all. Return success or an error for each, in the request's order.
 
         With `validate_only` nothing is changed. Otherwise the answer waits up to `_PROPAGATION_MS` until this broker
-        has received the change. A resource that is named twice, another broker, and settings of a broker that cannot
-        change while it runs are refused. Raise InvalidRequestError if there are more than MAX_RESOURCES.
+        has received the change of a topic. A resource that is named twice, another broker, and settings that cannot
+        change while a broker runs are refused. Raise InvalidRequestError if there are more than MAX_RESOURCES.
         """
         return IncrementalAlterConfigsResponse(await self._alter_each(request, deadline_ms))
 
     async def replace(self, request: AlterConfigsRequest, deadline_ms: int) -> AlterConfigsResponse:
-        """Replace all settings of each topic, in one write, as `alter` changes them."""
+        """Replace all own settings of each resource, in one write, under the same conditions as `alter`."""
         return AlterConfigsResponse(await self._alter_each(request, deadline_ms))
 
     # --- describing ------------------------------------------------------------------------------------------

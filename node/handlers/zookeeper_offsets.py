@@ -86,7 +86,8 @@ class ZooKeeperOffsetHandlers:
         """Return the committed offsets of the named partitions, or of all; −1 without an error if there is none.
 
         A request for all partitions also returns deleted partitions, with their offset and an error. Raises
-        InvalidRequestError if there are too many partitions.
+        InvalidRequestError if too many partitions are named. If the group has too many, the response has only that
+        error code.
         """
         group_id, named = request.group_id, request.partitions
         if named is not None:

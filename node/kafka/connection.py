@@ -1,8 +1,9 @@
 """One connection of a Kafka client: requests are handled in order, and responses leave in the order of the requests.
 
-A request whose records are appended, and which only waits for followers, lets the next request begin. Any other
-request that takes longer holds back those after it, because they may depend on its effect. A connection whose peer does
-not read its responses stops reading requests. Other connections go on meanwhile.
+A request that has had its effects and only waits, for example for followers, for records to fetch or for members of a
+group, lets the next request begin. Any other request that takes longer holds back those after it, because they may
+depend on its effect. A connection whose peer does not read its responses stops reading requests. Other connections go
+on meanwhile.
 
 A request that has begun is never cancelled when its connection is lost, because it may be half done.
 """

@@ -177,7 +177,7 @@ class KafkaListener:
             connection.close()
 
     def replace_limits(self, limits: ListenerLimits) -> None:
-        """Apply other numbers of connections from now on. Connections that are open stay."""
+        """Apply other maximum numbers of connections from now on. Open connections and the other limits stay."""
         self._limits = self._limits._replace(
             max_connections=limits.max_connections, max_connections_per_ip=limits.max_connections_per_ip
         )

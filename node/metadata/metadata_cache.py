@@ -95,7 +95,7 @@ class MetadataCache:
         return True
 
     def set_brokers(self, live: Iterable[BrokerInfo], now_ms: int) -> bool:
-        """Replace `brokers` and `registrations`, and return whether any live broker's registration has changed."""
+        """Replace `brokers` and `registrations`, and return whether a live broker or its registration has changed."""
         brokers = {broker.broker_id: broker for broker in live}
         if brokers == self.brokers:
             return False

@@ -25,7 +25,8 @@ class TopicLogConfigs:
         """Return the log settings of a topic with these `configs`.
 
         Brokers write only valid settings, but other programs can write to ZooKeeper too. If the settings are invalid,
-        an open log keeps its `current` settings, and a log that is being opened uses the valid part of them.
+        the result is `current`, the settings of an open log, or without it the valid part of `configs`. Calls with the
+        same `configs` then return the same result until the topic's `configs` change, whatever their `current` is.
         """
         before = self._read.get(topic)
         if before is not None and before[0] == configs:

@@ -34,7 +34,7 @@ def valid_software(name: str, version: str) -> Software | None:
 
 
 class SoftwareTotals:
-    """The number of open connections of one software, and what its connections have done since it got its entry."""
+    """The number of open connections of one software, and what its connections have done since this entry was made."""
 
     __slots__ = ("connections", "received_bytes", "requests", "sent_bytes")
 
@@ -45,7 +45,7 @@ class SoftwareTotals:
         self.sent_bytes = 0
 
     def add(self, requests: int, received_bytes: int, sent_bytes: int) -> None:
-        """Add what a connection has done since it was added last."""
+        """Add what a connection has done since the previous call for this connection."""
         self.requests += requests
         self.received_bytes += received_bytes
         self.sent_bytes += sent_bytes

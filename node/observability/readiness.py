@@ -17,9 +17,11 @@ _MOST_NAMED = 3
 def why_not_ready(
     identity: Identity, metadata: MetadataCache, replicas: ReplicaManager, *, cut_off: bool
 ) -> str | None:
-    """Return None if the broker is registered and serves every replica assigned to it, else one line with the reason.
+    """Return None if the broker is ready, else one line with the reason.
 
-    A replica on a failed disk does not make the broker unready, because the broker serves its other replicas.
+    A ready broker is registered, in contact with ZooKeeper and not shutting down, and serves every replica that is
+    assigned to it. A replica on a failed disk does not make the broker unready, because the broker serves its other
+    replicas.
     """
     if cut_off:
         return "ZooKeeper has confirmed no request for a session timeout"

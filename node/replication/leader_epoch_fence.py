@@ -44,7 +44,7 @@ class LeaderEpochFence:
         return max((known.controller_epoch for known in self._known.values()), default=-1)
 
     def acted_on(self, replica: Replica) -> Leadership | None:
-        """Return the recorded state, or None if there is none or it belongs to an earlier topic of the name."""
+        """Return the recorded state, or None if there is none or that state is of an earlier topic of the name."""
         known = self._known.get(replica.topic_partition)
         return None if known is None or known.topic_id != replica.topic_id else known
 

@@ -222,7 +222,7 @@ class ReplicaManager:
         return Replica(topic_id, log_, partition, self._log_flusher.begin, self.events, self.storage_failed)
 
     def replace_topic_defaults(self, defaults: LogConfig) -> None:
-        """Give every replica the new defaults for the settings that its topic does not have."""
+        """Give every online replica of a topic in the metadata cache the new defaults of its settings."""
         if defaults == self._topic_defaults:
             return
         self._topic_defaults, self._topic_log_configs = defaults, TopicLogConfigs(defaults)

@@ -46,13 +46,13 @@ class BrokerConfigWatch:
             self._task.cancel()
 
     async def read(self, name: str) -> Mapping[str, str]:
-        """Return the settings under a name: a broker id or ALL_BROKERS. StoreError, MalformedZnodeError."""
+        """Return the settings under a name: a broker id or ALL_BROKERS. Raise StoreError or MalformedZnodeError."""
         return await self._configs.read(name)
 
     async def change(self, name: str, change: Change) -> Mapping[str, str]:
-        """Change the settings under a name, apply them to this broker, and return them.
+        """Change the settings under a name, return them, and apply this broker's and all brokers' settings again.
 
-        The errors of `BrokerConfigs.change`.
+        Raise the errors of `BrokerConfigs.change`. A StoreError may also come after the change was written.
         """
         after = await self._configs.change(name, change)
         self._changed.set()  # in case that the next line fails
@@ -82,7 +82,7 @@ class BrokerConfigWatch:
                 log.exception("the settings in ZooKeeper cannot be applied")
 
     async def _apply(self) -> None:
-        """Read both sets, watch them, and apply them. Unreadable ones are logged, and change nothing."""
+        """Read both sets, watch them, and apply them. If one is malformed, log that and change nothing."""
         async with self._reading:  # so that an older answer is never applied after a later one
             try:
                 of_all = await self._configs.read(ALL_BROKERS, watch=True)

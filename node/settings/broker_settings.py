@@ -227,9 +227,10 @@ class BrokerSettings:
         return ours in _TOPIC_DEFAULTS or any(each.name == ours for each in _own_fields())
 
     def replaced(self, configs: Mapping[str, str]) -> BrokerSettings:
-        """Return these settings with other numbers and other defaults of topics: texts by Kafka's names.
+        """Return these settings with the numbers and the defaults of topics in `configs`: texts by Kafka's names.
 
-        `given` stays as it is. Raise InvalidConfigError, which names the setting that is wrong.
+        Every name must be known (`knows`). `given` stays as it is. Raise InvalidConfigError, which names the wrong
+        setting.
         """
         texts = {name.replace(".", "_"): text for name, text in configs.items()}
         own: dict[str, Any] = {}

@@ -44,7 +44,7 @@ class DynamicSettings:
     static    the settings of the broker's files
     current   the settings with all changes, replaced as a whole
     of_all    the valid changes for all brokers, by Kafka's names
-    own       those for this broker
+    own       the valid changes for this broker, by Kafka's names
     """
 
     def __init__(self, static: BrokerSettings) -> None:
@@ -59,7 +59,7 @@ class DynamicSettings:
         self._listeners.append(changed)
 
     def apply(self, of_all: Mapping[str, str], own: Mapping[str, str]) -> None:
-        """Take over both sets, as they are in ZooKeeper. A setting that is unknown or wrong is logged and ignored.
+        """Take over both sets, as they are in ZooKeeper. A setting that `check` refuses is logged and ignored.
 
         Brokers write only valid settings, but other programs can write to ZooKeeper too.
         """
@@ -73,7 +73,7 @@ class DynamicSettings:
                 changed()
 
     def check(self, configs: Mapping[str, str]) -> None:
-        """Raise InvalidConfigError if one of these settings cannot change while the broker runs, or is wrong."""
+        """Raise InvalidConfigError if a setting is unknown or wrong, or cannot change while the broker runs."""
         for name in configs:
             if name in _THROTTLES:
                 raise InvalidConfigError(

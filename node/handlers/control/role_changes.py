@@ -51,7 +51,8 @@ class RoleChanges:
     async def open_logs(self) -> None:
         """Open the log of each partition (step 1). The plan needs them, because a log may have a later epoch.
 
-        A partition whose log cannot be opened gets an error code, and no role.
+        A partition whose log cannot be opened gets an error code, and no role. If no file descriptor was left for the
+        log, `answer` raises instead.
         """
         topics = {info.name: info for info in self._request.topics}
         # Leaders come first, because clients wait for leaders and do not wait for followers.

@@ -27,7 +27,8 @@ class LogDirs:
     async def describe(self, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
         """Return all log directories, each with the requested partitions (None: all) in it.
 
-        A failed directory has its error instead. Disk space is −1 if a disk does not answer within `_TIMEOUT_S`.
+        A failed directory has its error instead. Disk space is −1 if it cannot be read, and in all directories if one
+        disk does not answer within `_TIMEOUT_S`.
         """
         held = self._replicas.log_sizes()
         spaces = await self._spaces(list(held))

@@ -1,5 +1,6 @@
-"""ListOffsets and OffsetForLeaderEpoch: look up offsets by time, position or leader epoch. Only the leader answers.
+"""ListOffsets and OffsetForLeaderEpoch: look up offsets by time, position or leader epoch.
 
+Only the leader answers; a debugging client (replica id −2) may ask any replica for offsets by time or position.
 The rules are those of KIP-79 (search by time), KIP-207 (after an election) and KIP-734 (maximum timestamp).
 """
 
@@ -185,7 +186,8 @@ def offset_for_leader_epoch(
 
     If all epochs of the log are later, the answer is the named epoch and the first epoch's start offset. If the named
     epoch is negative or later than the log's latest, or the log has none, both are −1. A partition that this broker
-    does not lead has an error.
+    does not lead has an error. A consumer that names a later leader epoch gets an error too while another broker may
+    lead.
     """
     for_consumer = request.replica_id == CONSUMER_REPLICA_ID
     return OffsetForLeaderEpochResponse(

@@ -43,7 +43,8 @@ def read_partition(
 ) -> tuple[FetchPartitionResponse, int]:
     """Return the answer for the current state, or an error answer, and the size of its records in bytes.
 
-    A follower reads up to the log end, a consumer up to the high watermark. Records are None if there are none.
+    A follower reads up to the log end, a consumer up to the high watermark. `records` is None if there are none, and in
+    a StoredFetchPartition.
 
     leader_epoch   the leader epoch when the fetch arrived; in a later epoch the fetch gets an error
     stored         whether the answer may be a StoredFetchPartition

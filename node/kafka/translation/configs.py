@@ -77,7 +77,7 @@ class ConfigTranslation:
     # --- IncrementalAlterConfigs ---------------------------------------------------------------------
 
     def alter(self, request: IncrementalAlterConfigsRequest, call: Call) -> Outcome:
-        """Change single settings of topics. Each resource has its own result; a broker's settings are refused."""
+        """Change single settings of topics, of this broker, or of all brokers. Each resource has its own result."""
         alterations = tuple(
             admin.ConfigAlteration(
                 resource.resource_type,
@@ -121,7 +121,7 @@ class ConfigTranslation:
     # --- AlterConfigs --------------------------------------------------------------------------------
 
     async def replace(self, request: AlterConfigsRequest, call: Call) -> AlterConfigsResponse:
-        """Replace all own settings of topics. A resource with a null value, or a setting twice, is refused."""
+        """Replace all own settings of topics or brokers. Refuse a resource with a null value or a repeated setting."""
         refused = list(map(_unusable, request.resources))
         replaced = tuple(
             admin.ReplacedConfigs(

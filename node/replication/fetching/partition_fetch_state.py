@@ -80,7 +80,7 @@ class PartitionFetchState:
     # --- fetching --------------------------------------------------------------------------------------------
 
     def add_to_request(self, max_bytes: int, fetch: int) -> FetchPartition:
-        """Return this partition's entry in the fetch numbered `fetch`, from the log end offset on, and remember it."""
+        """Return this partition's entry in the fetch numbered `fetch`, from the log end offset on; it becomes `ask`."""
         tp, log_ = self.replica.topic_partition, self.replica.log
         leader_epoch = self.following.leader_epoch
         self.ask = FetchPartition(
