@@ -106,7 +106,7 @@ class MetadataCache:
         return True
 
     def departed(self, since_ms: int, listener: str) -> list[BrokerAddress]:
-        """Return the addresses of brokers that were live at `since_ms` or later and are not live now."""
+        """Return the addresses for this listener of brokers that were live at `since_ms` or later and are not now."""
         return [
             BrokerAddress(id_, endpoint.host, endpoint.port)
             for id_, (broker, at_ms) in sorted(self._departed.items())

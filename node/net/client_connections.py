@@ -45,7 +45,7 @@ class ClientConnection:
     read, written   the topics of its Fetch and Produce requests
     omits_topics    whether topics are missing in `read` or `written`, because of MAX_NOTED_TOPICS
     is_connected    returns False once the peer has gone, if the listener does not remove the connection then
-    metadata_ms     when it last asked for metadata of topics, or was opened, by the monotonic clock
+    metadata_ms     when the client last named topics in a Metadata request, or connected, by the monotonic clock
     totals          the totals of its software, to which `add_to_totals` adds its counts
     """
 

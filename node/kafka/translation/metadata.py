@@ -121,7 +121,10 @@ class MetadataTranslation:
         )
 
     def _asks_again(self, names: list[str], call: Call) -> bool:
-        """Return whether the connection is older than a second, and has not asked for metadata of topics within it."""
+        """Return whether the request names topics after a pause of at least `_PAUSE_MS`, and note its time.
+
+        The pause begins with the connection, or with its previous request that named topics.
+        """
         if not names:
             return False
         now_ms, before_ms = self._clock.monotonic_ms(), call.client.metadata_ms
@@ -129,7 +132,10 @@ class MetadataTranslation:
         return now_ms - before_ms >= _PAUSE_MS
 
     async def _after_election(self, asked: native.MetadataRequest, call: Call) -> native.Response:
-        """Return the response once no topic has a lost leader, or after the longest wait."""
+        """Return the response after `_NOTICE_MS`, or at once if the connection to a topic's leader is lost by now.
+
+        While such a leader is lost, wait up to `_ELECTION_MS` for other leaders first.
+        """
         names = asked.topics or ()
         await self._metadata.progress.until(lambda: self._is_leader_lost(names), _NOTICE_MS)
         await self._metadata.progress.until(lambda: not self._is_leader_lost(names), _ELECTION_MS)
@@ -142,7 +148,7 @@ class MetadataTranslation:
         return any(map(self._has_lost, leaders))
 
     def _departed(self, call: Call) -> list[native.BrokerAddress]:
-        """Return the addresses of brokers that have died within the last seconds.
+        """Return the addresses of brokers that were live in the last `_DEPARTED_MS` and are not live now.
 
         librdkafka drops a broker that a response does not list. If the same response names another leader for its
         partitions, librdkafka sends their records a second later.
