@@ -268,6 +268,8 @@ def test_kafka_python_shows_changes_and_deletes_groups(
 def test_kafka_python_removes_a_static_member(python: kafka.KafkaAdminClient, servers: str, topic: str) -> None:
     consumer = kafka.KafkaConsumer(topic, bootstrap_servers=servers, group_id="static", group_instance_id="one")
     with closing(consumer):
+        # This client may join the group before it knows the topic, and then keeps an assignment without partitions.
+        wait_for("the topic's metadata", lambda: consumer.partitions_for_topic(topic), S)
         wait_for("an assignment", lambda: consumer.poll(100) or consumer.assignment(), S)
         (member,) = python.describe_groups(["static"])["static"]["members"]
         assert member["group_instance_id"] == "one"
