@@ -475,7 +475,10 @@ class PolicyViolationError(BrokerError):
 
 
 class OutOfOrderSequenceError(BrokerError):
-    """The batch's sequence number leaves a gap, because an earlier batch of the producer is missing."""
+    """The batch's sequence number is not the next one of its producer.
+
+    An earlier batch is missing, or this batch is repeated too late to be recognised, or it is split differently.
+    """
 
     code = 45
 

@@ -302,7 +302,7 @@ class RecordRun:
         return self._first_index + self.record_count <= self._outcome.settled_count
 
     def parts(self) -> list[RunPart]:
-        """Return the outcomes that are known, in the order of the records; records without outcome are left out."""
+        """Return the known outcomes, which are those of the first records, because outcomes become known in order."""
         parts: list[RunPart] = []
         index = self._first_index
         settled = min(self.record_count, self._outcome.settled_count - index)

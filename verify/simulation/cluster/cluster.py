@@ -111,8 +111,9 @@ class Cluster:
     settings   settings of all brokers besides the usual ones
     configs    the default configs of topics
     keep       called with a broker's id and each event of the broker's history
-    on_write   called with a broker's id and each write to a znode, before the write leaves the broker
-    first      the main partition, whose leader is the victim "leader"
+    on_write   called with a broker's id and each change of an existing znode's data, before it leaves the broker
+
+    The attribute `first` is the main partition, whose leader is the victim "leader".
     """
 
     def __init__(
