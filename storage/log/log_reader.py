@@ -76,13 +76,14 @@ class LogReader:
         """Return the first batches (at most 256) of `read` without reading their records; None if `read` costs less.
 
         `read` costs less for a few bytes and for small batches, because each batch's header is read by itself here.
+        None also if the file was cut off, because `read` returns what is left and then names the damage.
         """
         located, least = self._located(offset)
         if located is None:
             return None
         segment, position = located
         size = min(max_bytes, segment.size - position)
-        if size < LEAST_SLICE_BYTES:
+        if size < LEAST_SLICE_BYTES or segment.log.size() < segment.size:
             return None
         outlines = _outlines_of(segment.log, position, size)
         length, next_offset = self._whole_batches(segment, position, size, outlines, offset, least, end_offset)

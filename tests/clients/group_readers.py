@@ -11,6 +11,7 @@ from typing import Any
 import confluent_kafka
 
 from tests.clients.kafka_cluster import KafkaCluster
+from tests.processes.harness.waiting import wait_for
 from tidelog import Consumer
 
 GROUP = "g"
@@ -160,3 +161,15 @@ def closing(*readers: GroupReader) -> Iterator[None]:
         raise
     for each in readers:
         each.close()
+
+
+def wait_shared(partitions: int, *readers: GroupReader, timeout_s: float = 150) -> None:
+    """Wait until the readers own all partitions, each its own part."""
+
+    def is_shared() -> bool:
+        for each in readers:
+            assert each.error is None, each.error
+        owned = [partition for each in readers for partition in each.owned]
+        return sorted(owned) == list(range(partitions)) and all(each.owned for each in readers)
+
+    wait_for("the readers to share all partitions", is_shared, timeout_s)

@@ -16,6 +16,7 @@ from tests.clients.group_readers import (
     KafkaPythonReader,
     OurReader,
     closing,
+    wait_shared,
 )
 from tests.clients.kafka_cluster import KafkaCluster, kafka_cluster
 from tests.processes.harness.waiting import wait_for
@@ -57,18 +58,6 @@ def produce(cluster: KafkaCluster, topic: str) -> None:
             producer.send(topic, b"%d" % offset, partition=partition)
 
 
-def wait_shared(*readers: GroupReader) -> None:
-    """Wait until the readers own all partitions, each its own part."""
-
-    def is_shared() -> bool:
-        for each in readers:
-            assert each.error is None, each.error
-        owned = [partition for each in readers for partition in each.owned]
-        return sorted(owned) == list(range(PARTITIONS)) and all(each.owned for each in readers)
-
-    wait_for("the readers to share all partitions", is_shared, 150)
-
-
 def wait_all_seen(*readers: GroupReader) -> None:
     wait_for("all records to be read", lambda: {seen for each in readers for seen in each.seen} >= EVERYTHING, 150)
 
@@ -96,7 +85,7 @@ def test_clients_of_these_kinds_share_a_group(
     named: dict[str, dict[str, Any]] = {"ours": {"group_id": group}, "confluent": {"group_id": group}}
     first, second = (KINDS[kind](cluster, topic, **named.get(kind, {"group_id": group})) for kind in kinds)
     with closing(first, second):
-        wait_shared(first, second)
+        wait_shared(PARTITIONS, first, second)
         wait_all_seen(first, second)
     with Admin(cluster.bootstrap_servers) as admin:
         committed = admin.list_consumer_group_offsets(group)
@@ -105,7 +94,7 @@ def test_clients_of_these_kinds_share_a_group(
         }
     third = KINDS[kinds[1]](cluster, topic, group_id=group)
     with closing(third):
-        wait_shared(third)
+        wait_shared(PARTITIONS, third)
         produce(cluster, topic)
         wait_for("the new records", lambda: len(third.seen) >= len(EVERYTHING), 150)
     assert min(offset for _, offset in third.seen) == PER_PARTITION, "the committed offsets count for each kind"
@@ -123,7 +112,7 @@ def test_cooperative_members_of_two_kinds_share_a_group(
     }
     first, second = (KINDS[kind](cluster, topic, group_id=group, **strategy[kind]) for kind in kinds)
     with closing(first, second):
-        wait_shared(first, second)
+        wait_shared(PARTITIONS, first, second)
         wait_all_seen(first, second)
 
 
@@ -133,7 +122,7 @@ def test_static_member_restarts_without_a_rebalance(cluster: KafkaCluster, topic
     second = ConfluentReader(cluster, topic, group_instance_id="b", **options)
     with closing(second):
         with closing(first):
-            wait_shared(first, second)
+            wait_shared(PARTITIONS, first, second)
             owned = set(first.owned)
         with Admin(cluster.bootstrap_servers) as admin:
             described = admin.describe_consumer_groups([group])[group]
@@ -188,7 +177,7 @@ def test_offsets_of_our_own_consumer_are_read_by_a_kafka_client(cluster: KafkaCl
 def test_group_outlives_its_coordinator(cluster: KafkaCluster, topic: str, group: str) -> None:
     first, second = ConfluentReader(cluster, topic, group_id=group), OurReader(cluster, topic, group_id=group)
     with closing(first, second):
-        wait_shared(first, second)
+        wait_shared(PARTITIONS, first, second)
         with Admin(cluster.bootstrap_servers) as admin:
             coordinator = admin.describe_consumer_groups([group])[group].coordinator
         cluster.kill(coordinator)

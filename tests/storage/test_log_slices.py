@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from storage.log.log import Log
 from storage.log.log_reader import LEAST_SLICE_BYTES
 from tests.storage.logs import NOW, batch, open_log
-from tidelog.errors import StorageError
+from tidelog.errors import CorruptMessageError, StorageError
 from tidelog.records import iter_headers
 
 _SMALL, _LARGE = 100, 16 * 1024
@@ -84,6 +84,21 @@ def test_a_slice_ends_before_a_batch_of_another_epoch_than_the_log_has(tmp_path:
     assert found is not None
     assert [header.base_offset for _, header in iter_headers(found.read())] == [0, 1]
     assert log.slice(2, 1 << 30, 4, print) is None, "a read decides, and raises the error"
+
+
+@pytest.mark.parametrize("left", [2.5, 2.0001], ids=["in the records", "in the header"])
+def test_a_read_decides_about_a_file_that_was_cut_off_before(tmp_path: Path, left: float) -> None:
+    log = filled(tmp_path, [5 * _LARGE] * 4)
+    size = next(tmp_path.glob("*.log")).stat().st_size // 4
+    with next(tmp_path.glob("*.log")).open("r+b") as file:
+        file.truncate(int(left * size))
+    seen, report = failures()
+    assert log.slice(0, 1 << 30, 4, report) is None
+    assert len(log.read(0, 1 << 30, 4)) == 2 * size
+    assert log.slice(2, 1 << 30, 4, report) is None
+    with pytest.raises(CorruptMessageError):
+        log.read(2, 1 << 30, 4)
+    assert seen == [], "the disk has not failed"
 
 
 def test_a_slice_of_a_file_that_has_lost_bytes_is_a_storage_error(tmp_path: Path) -> None:

@@ -19,6 +19,9 @@ from tidelog.local.state import BrokerState
 from tidelog.model import Endpoint
 from tidelog.protocol.listeners import BROKERS, CLIENTS, KAFKA, Listener
 
+#: How long the check of a settings file may take. It reads the file and starts no broker.
+_CHECK_S = 60
+
 
 def launch_broker(
     broker: BrokerState,
@@ -67,7 +70,7 @@ def launch_broker(
 
 
 def check_settings(shared: Path) -> None:
-    """Raise LocalError if a broker could not read its settings from this file beside its own.
+    """Raise LocalError if a broker could not read its settings from this file beside its own, or the check hangs.
 
     Brokers check their settings too, but only after ZooKeeper has started.
     """
@@ -75,13 +78,13 @@ def check_settings(shared: Path) -> None:
     with tempfile.TemporaryDirectory() as directory:
         own = Path(directory) / "broker.toml"
         own.write_text(_toml(layout), encoding="utf-8")
-        checked = subprocess.run(
-            [sys.executable, "-P", "-m", "node.settings", str(shared), str(own)],
-            env=broker_environment(),
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
+        command = [sys.executable, "-P", "-m", "node.settings", str(shared), str(own)]
+        try:
+            checked = subprocess.run(
+                command, env=broker_environment(), stderr=subprocess.PIPE, text=True, timeout=_CHECK_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise LocalError(f"the settings in {shared} were not checked within {_CHECK_S} s; try again") from None
     if checked.returncode:
         raise LocalError(checked.stderr.strip().rpartition("\n")[2])
 

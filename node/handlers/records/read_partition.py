@@ -67,11 +67,12 @@ def read_partition(
             limit = min(requested.partition_max_bytes, max(0, budget))
             # The first batch is sent whole, even if it exceeds the limit. Otherwise a client with a small limit would
             # never make progress.
-            on_failure = partial(replicas.storage_failed, tp=replica.topic_partition)
-            if stored and (unread := log.slice(requested.fetch_offset, limit, bound, on_failure)) is not None:
-                return StoredFetchPartition(
-                    requested.topic, requested.partition, 0, bound, bound, log.log_start_offset, stored=unread
-                ), len(unread)
+            if stored:
+                on_failure = partial(replicas.storage_failed, tp=replica.topic_partition)
+                if (unread := log.slice(requested.fetch_offset, limit, bound, on_failure)) is not None:
+                    return StoredFetchPartition(
+                        requested.topic, requested.partition, 0, bound, bound, log.log_start_offset, stored=unread
+                    ), len(unread)
             records = log.read(requested.fetch_offset, limit, bound, at_least_one=first) or None
     except OffsetOutOfRangeError as error:
         # The answer carries the log's bounds, so that a follower knows whether its offset is below or above them.

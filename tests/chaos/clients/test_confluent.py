@@ -8,26 +8,23 @@ import threading
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, Message
 
-confluent_kafka = pytest.importorskip("confluent_kafka")
-
-from confluent_kafka import KafkaError, Message  # noqa: E402
-
-from tests.chaos.clients.chaos_stage import World  # noqa: E402
-from tidelog import errors  # noqa: E402
-from tidelog.errors import TidelogError  # noqa: E402
-from tidelog.history.history_files import history_path, read_history  # noqa: E402
-from tidelog.history.operations import Client  # noqa: E402
-from tidelog.model import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata, TopicPartition  # noqa: E402
-from verify.chaos.clients import clients_of  # noqa: E402
-from verify.chaos.clients.confluent import consumer as consumer_module  # noqa: E402
-from verify.chaos.clients.confluent.client_factory import ConfluentLibrary, confluent_clients_of  # noqa: E402
-from verify.chaos.clients.confluent.errors import error_of  # noqa: E402
-from verify.chaos.clients.confluent.group_identity import parse_identity  # noqa: E402
-from verify.chaos.clients.confluent.producer import ConfluentRecord  # noqa: E402
-from verify.chaos.load import Load, LoadTopic, Part  # noqa: E402
-from verify.chaos.workload import Workload  # noqa: E402
-from verify.checker.outcomes import DOCUMENTED, error_name  # noqa: E402
+from tests.chaos.clients.chaos_stage import World
+from tidelog import errors
+from tidelog.errors import TidelogError
+from tidelog.history.history_files import history_path, read_history
+from tidelog.history.operations import Client
+from tidelog.model import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata, TopicPartition
+from verify.chaos.clients import clients_of
+from verify.chaos.clients.confluent import consumer as consumer_module
+from verify.chaos.clients.confluent.client_factory import ConfluentLibrary, confluent_clients_of
+from verify.chaos.clients.confluent.errors import error_of
+from verify.chaos.clients.confluent.group_identity import parse_identity
+from verify.chaos.clients.confluent.producer import ConfluentRecord
+from verify.chaos.load import Load, LoadTopic, Part
+from verify.chaos.workload import Workload
+from verify.checker.outcomes import DOCUMENTED, error_name
 
 TP = TopicPartition("orders", 3)
 TOPICS = (LoadTopic("orders", 2),)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 
 import confluent_kafka as ck
@@ -10,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.clients.adapters.registry import PROGRAMS, Clients
 from tests.clients.cluster_under_test import ClusterUnderTest
-from tests.clients.group_readers import ConfluentReader, GroupReader, closing
+from tests.clients.group_readers import ConfluentReader, GroupReader, closing, wait_shared
 from tests.clients.languages.program_reader import ProgramReader
 from tests.processes.harness.waiting import wait_for
 from tidelog import TopicPartition
@@ -56,18 +58,6 @@ def everything(before: int, start: int = 0) -> set[tuple[int, int]]:
     return {(partition, offset) for partition in range(PARTITIONS) for offset in range(start, before)}
 
 
-def wait_shared(*readers: GroupReader) -> None:
-    """Wait until the readers own all partitions, each its own part."""
-
-    def is_shared() -> bool:
-        for each in readers:
-            assert each.error is None, each.error
-        owned = [partition for each in readers for partition in each.owned]
-        return sorted(owned) == list(range(PARTITIONS)) and all(each.owned for each in readers)
-
-    wait_for("the readers to share all partitions", is_shared, 60)
-
-
 def wait_seen(wanted: set[tuple[int, int]], *readers: GroupReader) -> None:
     wait_for("the records to be read", lambda: {seen for each in readers for seen in each.seen} >= wanted, 60)
 
@@ -76,6 +66,18 @@ def reader(cluster: ClusterUnderTest, client: Clients, name: str, topic: str, gr
     if name == "confluent-kafka":
         return ConfluentReader(cluster, topic, group_id=group)
     return ProgramReader(client.program(name), topic, group)
+
+
+@contextmanager
+def two_readers(
+    cluster: ClusterUnderTest, client: Clients, names: tuple[str, str], topic: str, group: str
+) -> Iterator[tuple[GroupReader, GroupReader]]:
+    """Yield a reader of each client, once both share the topic and have read its records."""
+    first, second = (reader(cluster, client, name, topic, group) for name in names)
+    with closing(first, second):
+        wait_shared(PARTITIONS, first, second)
+        wait_seen(everything(PER_PARTITION), first, second)
+        yield first, second
 
 
 @pytest.mark.parametrize(
@@ -94,14 +96,12 @@ def reader(cluster: ClusterUnderTest, client: Clients, name: str, topic: str, gr
 def test_two_clients_share_a_group(
     cluster: ClusterUnderTest, client: Clients, topic: str, group: str, names: tuple[str, str]
 ) -> None:
-    first, second = (reader(cluster, client, name, topic, group) for name in names)
-    with closing(first, second):
-        wait_shared(first, second)
-        wait_seen(everything(PER_PARTITION), first, second)
+    with two_readers(cluster, client, names, topic, group):
+        pass
     assert committed(cluster, group) == dict.fromkeys(range(PARTITIONS), PER_PARTITION)
     third = reader(cluster, client, names[1], topic, group)
     with closing(third):
-        wait_shared(third)
+        wait_shared(PARTITIONS, third)
         produce(cluster, topic)
         wait_seen(everything(2 * PER_PARTITION, PER_PARTITION), third)
     assert min(offset for _, offset in third.seen) == PER_PARTITION, "the committed offsets count for each client"
@@ -116,10 +116,10 @@ def test_cooperative_rebalance_takes_only_some_partitions(
     readers: list[ProgramReader] = []
     readers.append(ProgramReader(client.program(names[0]), topic, group, assignor="cooperative-sticky"))
     with closing(readers[0]):
-        wait_shared(readers[0])
+        wait_shared(PARTITIONS, readers[0])
         readers.append(ProgramReader(client.program(names[1]), topic, group, assignor="cooperative-sticky"))
         with closing(readers[1]):
-            wait_shared(*readers)
+            wait_shared(PARTITIONS, *readers)
             wait_seen(everything(PER_PARTITION), *readers)
             assert readers[0].revoked == PARTITIONS // 2
 
@@ -135,7 +135,7 @@ def test_static_member_returns_without_a_rebalance(
     with closing(second):
         first = static("a")
         with closing(first):
-            wait_shared(first, second)
+            wait_shared(PARTITIONS, first, second)
             owned, assignments = set(first.owned), second.assignments
         again = static("a")
         with closing(again):
@@ -147,10 +147,7 @@ def test_static_member_returns_without_a_rebalance(
 def test_group_of_programs_outlives_its_coordinator(
     cluster: ClusterUnderTest, client: Clients, topic: str, group: str, names: tuple[str, str]
 ) -> None:
-    first, second = (reader(cluster, client, name, topic, group) for name in names)
-    with closing(first, second):
-        wait_shared(first, second)
-        wait_seen(everything(PER_PARTITION), first, second)
+    with two_readers(cluster, client, names, topic, group) as (first, second):
         coordinator = cluster.coordinator(group)
         cluster.kill(coordinator)
         try:

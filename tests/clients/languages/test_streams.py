@@ -6,7 +6,7 @@ import shutil
 import struct
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -72,18 +72,28 @@ class Counts:
         self._consumer.close()
 
 
+@pytest.fixture
+def number() -> int:
+    """Return a number that names the topics and the application of one test."""
+    return next(_numbers)
+
+
+@pytest.fixture
+def counts(cluster: ClusterUnderTest, number: int) -> Iterator[Counts]:
+    cluster.create_topic(f"lines-{number}", 2)
+    cluster.create_topic(f"counts-{number}", 2)
+    with closing(Counts(cluster, number)) as reader:
+        yield reader
+
+
 def expected(times: int) -> dict[str, int]:
     return {word: times * each for word, each in Counter(" ".join(LINES).split()).items()}
 
 
 @pytest.mark.parametrize("name", JAVA_VERSIONS)
 def test_word_count_survives_a_restart_and_a_lost_state_directory(
-    cluster: ClusterUnderTest, client: Clients, tmp_path: Path, name: str
+    cluster: ClusterUnderTest, client: Clients, number: int, counts: Counts, tmp_path: Path, name: str
 ) -> None:
-    number = next(_numbers)
-    cluster.create_topic(f"lines-{number}", 2)
-    cluster.create_topic(f"counts-{number}", 2)
-    counts = Counts(cluster, number)
     with word_count(client, name, number, tmp_path / "state"):
         write(cluster, number, 10)
         wait_for("the counts", lambda: counts.read() == expected(10), 60)
@@ -92,17 +102,12 @@ def test_word_count_survives_a_restart_and_a_lost_state_directory(
     with word_count(client, name, number, tmp_path / "state"):
         write(cluster, number, 5)
         wait_for("the counts of both runs", lambda: counts.read() == expected(15), 60)
-    counts.close()
 
 
 @pytest.mark.parametrize("name", JAVA_VERSIONS)
 def test_word_count_loses_nothing_with_a_killed_broker(
-    cluster: ClusterUnderTest, client: Clients, tmp_path: Path, name: str
+    cluster: ClusterUnderTest, client: Clients, number: int, counts: Counts, tmp_path: Path, name: str
 ) -> None:
-    number = next(_numbers)
-    cluster.create_topic(f"lines-{number}", 2)
-    cluster.create_topic(f"counts-{number}", 2)
-    counts = Counts(cluster, number)
     with word_count(client, name, number, tmp_path / "state"):
         write(cluster, number, 10)
         wait_for("the counts", lambda: counts.read() == expected(10), 60)
@@ -121,4 +126,3 @@ def test_word_count_loses_nothing_with_a_killed_broker(
             cluster.restart(leader)
             for partition in range(2):
                 cluster.wait_in_sync(TopicPartition(f"lines-{number}", partition))
-    counts.close()
