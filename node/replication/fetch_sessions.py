@@ -116,7 +116,7 @@ class FetchSession:
 
 
 class FetchSessions:
-    """All fetch sessions of one leader, by session id: one for each follower and connection."""
+    """All fetch sessions of one leader, by session id: one for each follower, except while its registration changes."""
 
     def __init__(self) -> None:
         self._sessions: dict[int, FetchSession] = {}
@@ -133,10 +133,12 @@ class FetchSessions:
     ) -> tuple[FetchSession, list[FetchSession]]:
         """Begin a session. Return the session, and the sessions that end now, whose parked fetches must be answered.
 
-        Sessions of this follower over the same connection, or under an older registration, end. Every session without
-        a fetch for MAX_FETCH_INTERVAL_MS ends too. If MAX_SESSIONS are left, the one with the oldest fetch ends.
+        The other sessions of this follower end, except those of a later registration. A follower has one connection,
+        and a fetch that the network has delayed on an earlier connection must acknowledge nothing. Every session
+        without a fetch for MAX_FETCH_INTERVAL_MS ends too. If MAX_SESSIONS are left, the one with the oldest fetch
+        ends.
         """
-        ended = [each for each in self if self._has_ended(each, replica_id, peer, broker_epoch, now_ms)]
+        ended = [each for each in self if self._has_ended(each, replica_id, broker_epoch, now_ms)]
         for session in ended:
             del self._sessions[session.id]
         if len(self._sessions) >= MAX_SESSIONS:
@@ -169,8 +171,7 @@ class FetchSessions:
         return session
 
     @staticmethod
-    def _has_ended(session: FetchSession, replica_id: int, peer: bytes, broker_epoch: int, now_ms: int) -> bool:
+    def _has_ended(session: FetchSession, replica_id: int, broker_epoch: int, now_ms: int) -> bool:
         if now_ms - session.fetched_at_ms > MAX_FETCH_INTERVAL_MS:
             return True
-        same_connection, older_registration = session.peer == peer, session.broker_epoch < broker_epoch
-        return session.replica_id == replica_id and (same_connection or older_registration)
+        return session.replica_id == replica_id and session.broker_epoch <= broker_epoch

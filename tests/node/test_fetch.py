@@ -224,6 +224,7 @@ async def test_leader_epoch_change_completes_a_waiting_fetch() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         old = cluster.leader
+        await cluster.kill(3)  # the test plays this follower
         consumer = asyncio.ensure_future(old.fetch(fetch_request(0, epoch=0, max_wait_ms=30_000)))
         follower = fetch_request(0, replica_id=3, epoch=0, max_wait_ms=30_000)
         follower_fetch = asyncio.ensure_future(old.fetch(follower, peer=b"x", sender_epoch=103))
@@ -236,7 +237,7 @@ async def test_leader_epoch_change_completes_a_waiting_fetch() -> None:
 
 
 @on_virtual_time
-async def test_new_fetch_replaces_a_parked_one_of_the_same_connection() -> None:
+async def test_new_session_answers_the_parked_fetches_of_its_follower() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         for follower in (2, 3):
@@ -244,14 +245,17 @@ async def test_new_fetch_replaces_a_parked_one_of_the_same_connection() -> None:
         leader = cluster.leader
         request = fetch_request(0, replica_id=2, epoch=0, max_wait_ms=30_000)
         first = asyncio.ensure_future(leader.fetch(request, peer=b"x", sender_epoch=102))
-        other = asyncio.ensure_future(leader.fetch(request, peer=b"y", sender_epoch=102))
         await asyncio.sleep(0.01)
-        second = asyncio.ensure_future(leader.fetch(request, peer=b"x", sender_epoch=102))
+        other = asyncio.ensure_future(leader.fetch(replace(request, replica_id=3), peer=b"z", sender_epoch=103))
+        same_connection = asyncio.ensure_future(leader.fetch(request, peer=b"x", sender_epoch=102))
         await asyncio.sleep(0.01)
-        assert (first.done(), other.done(), second.done()) == (True, False, False)
-        assert (await first)[:2] == (0, [])
-        second.cancel()
+        assert (first.done(), other.done(), same_connection.done()) == (True, False, False)
+        next_connection = asyncio.ensure_future(leader.fetch(request, peer=b"y", sender_epoch=102))
+        await asyncio.sleep(0.01)
+        assert (same_connection.done(), other.done(), next_connection.done()) == (True, False, False)
+        assert (await first)[:2] == (await same_connection)[:2] == (0, [])
         other.cancel()
+        next_connection.cancel()
 
 
 @on_virtual_time

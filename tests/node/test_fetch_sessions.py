@@ -167,6 +167,22 @@ async def test_session_needs_its_id_its_connection_and_the_next_epoch() -> None:
 
 
 @on_virtual_time
+async def test_delayed_fetch_of_an_earlier_connection_acknowledges_nothing() -> None:
+    async with MemoryCluster() as cluster:
+        await alone(cluster, TP)
+        earlier = FollowerClient(cluster, peer=b"earlier")
+        await earlier.fetch(ask(TP))
+        for value in (b"a", b"b"):
+            await cluster.produce(value, acks=1)
+        later = FollowerClient(cluster, peer=b"later")
+        await later.fetch(ask(TP, offset=2))
+        with pytest.raises(FetchSessionIdNotFoundError):
+            await earlier.fetch(ask(TP, offset=1))  # the network has delayed it
+        assert cluster.leader.replicas.get_or_raise(TP).partition.followers[2].log_end_offset == 2
+        await later.fetch()
+
+
+@on_virtual_time
 async def test_fetch_without_a_session_answers_everything_each_time() -> None:
     async with MemoryCluster() as cluster:
         await alone(cluster, *TPS)
@@ -179,20 +195,23 @@ async def test_fetch_without_a_session_answers_everything_each_time() -> None:
 
 def test_sessions_are_bounded_and_the_oldest_fetch_goes_first() -> None:
     sessions = FetchSessions()
-    first, _ = sessions.begin(2, b"first", 1, now_ms=0)
+    first, _ = sessions.begin(0, b"first", 1, now_ms=0)
     for number in range(1, MAX_SESSIONS):
-        assert sessions.begin(2, b"%d" % number, 1, now_ms=number)[1] == []
-    assert sessions.begin(2, b"one more", 1, now_ms=MAX_SESSIONS)[1] == [first]
+        assert sessions.begin(number, b"%d" % number, 1, now_ms=number)[1] == []
+    assert sessions.begin(MAX_SESSIONS, b"one more", 1, now_ms=MAX_SESSIONS)[1] == [first]
     assert len(sessions) == MAX_SESSIONS
-    sessions.begin(3, b"late", 1, now_ms=MAX_FETCH_INTERVAL_MS + MAX_SESSIONS)
+    sessions.begin(MAX_SESSIONS + 1, b"late", 1, now_ms=MAX_FETCH_INTERVAL_MS + MAX_SESSIONS)
     assert len(sessions) == 2
 
 
-def test_newer_registration_of_a_follower_ends_its_older_sessions() -> None:
+def test_new_session_ends_no_session_of_a_later_registration() -> None:
     sessions = FetchSessions()
     earlier, _ = sessions.begin(2, b"a", 1, now_ms=0)
     sessions.begin(3, b"b", 1, now_ms=0)
-    assert sessions.begin(2, b"c", 2, now_ms=0)[1] == [earlier]
+    later, ended = sessions.begin(2, b"c", 2, now_ms=0)
+    assert ended == [earlier]
+    assert sessions.begin(2, b"a", 1, now_ms=0)[1] == [], "a delayed request of the earlier registration"
+    assert later in list(sessions)
 
 
 # --- in-sync replicas --------------------------------------------------------------------------------------------
