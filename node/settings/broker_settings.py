@@ -229,8 +229,9 @@ class BrokerSettings:
     def replaced(self, configs: Mapping[str, str]) -> BrokerSettings:
         """Return these settings with the numbers and the defaults of topics in `configs`: texts by Kafka's names.
 
-        Every name must be known (`knows`). `given` stays as it is. Raise InvalidConfigError, which names the wrong
-        setting.
+        Every name must be known (`knows`). Of several names for a default of topics, only the first one may be used,
+        because the others may be hidden by one in the file. All other settings stay, `given` too. Raise
+        InvalidConfigError, which names the wrong setting.
         """
         texts = {name.replace(".", "_"): text for name, text in configs.items()}
         own: dict[str, Any] = {}
@@ -241,9 +242,8 @@ class BrokerSettings:
                     own[each.name] = number(each.metadata["least"], each.metadata["most"])(text.strip())
                 except ValueError as error:
                     raise InvalidConfigError(f"{each.name.replace('_', '.')}={text}: {error}") from None
-        given = {_TOPIC_DEFAULTS[name]: text for name, text in self.given.items() if name in _TOPIC_DEFAULTS}
-        given |= {_TOPIC_DEFAULTS[name]: text for name, text in texts.items()}
-        return replace(self, **own, topic_defaults=topic_defaults(given))
+        given = {_TOPIC_DEFAULTS[name]: text for name, text in texts.items()}
+        return replace(self, **own, topic_defaults=topic_defaults(given, self.topic_defaults))
 
     @classmethod
     def load(cls, *paths: Path) -> BrokerSettings:

@@ -68,9 +68,10 @@ SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = {
 }
 
 
-def topic_defaults(broker_configs: Mapping[str, str]) -> LogConfig:
+def topic_defaults(broker_configs: Mapping[str, str], base: LogConfig | None = None) -> LogConfig:
     """Return the settings of a topic that has none of its own, from the broker's settings; others are ignored.
 
+    `base` has the settings that the broker's settings do not give (None: the built-in defaults).
     InvalidConfigError names the broker setting that is wrong.
     """
     configs: dict[str, str] = {}
@@ -81,7 +82,7 @@ def topic_defaults(broker_configs: Mapping[str, str]) -> LogConfig:
             configs[topic_name] = _topic_value(topic_name, *given, broker_configs[given[0]])
             given_as[topic_name] = given[0]
     try:
-        return LogConfig.from_topic_configs(configs)
+        return LogConfig.from_topic_configs(configs, base)
     except InvalidConfigError as error:
         raise InvalidConfigError(renamed(str(error), given_as)) from None
 

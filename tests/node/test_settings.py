@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from node.settings.broker_settings import BrokerSettings
+from storage.configs.log_config import LogConfig
 from tidelog.errors import ConfigError
 
 GOOD = 'broker_id = 1\nlog_dirs = "d"\nzookeeper = "h:1,g:2/root"\n'
@@ -132,3 +134,23 @@ def test_error_names_the_file_and_the_line(tmp_path: Path, text: str, place: int
     with pytest.raises(ConfigError) as raised:
         BrokerSettings.load(required, path)
     assert str(raised.value).startswith(f"{path}:{place}: ")
+
+
+def test_replaced_settings_keep_all_others_wherever_these_come_from(tmp_path: Path) -> None:
+    """Settings that a program has made, as the simulator does, have defaults of topics that no file gives."""
+    made = BrokerSettings(
+        broker_id=1,
+        log_dirs=("d",),
+        zookeeper="h:1",
+        topic_defaults=LogConfig.from_topic_configs({"min.insync.replicas": "2", "retention.ms": "7"}),
+    )
+    assert made.replaced({}) == made
+    changed = made.replaced({"log.retention.ms": "9", "max.connections": "5"})
+    assert (changed.topic_defaults.retention_ms, changed.topic_defaults.min_insync_replicas) == (9, 2)
+    assert changed == replace(made, max_connections=5, topic_defaults=replace(made.topic_defaults, retention_ms=9))
+    file = tmp_path / "broker.toml"
+    file.write_text(GOOD + "log_retention_hours = 3\nmin_insync_replicas = 2\n")
+    loaded = BrokerSettings.load(file)
+    assert loaded.replaced({}) == loaded
+    assert loaded.topic_defaults.retention_ms == 3 * 3_600_000
+    assert loaded.replaced({"log.retention.ms": "9"}).topic_defaults == replace(loaded.topic_defaults, retention_ms=9)
