@@ -99,7 +99,7 @@ def kafka_apis(
     where, producers = MetadataTranslation(handle, metadata, names, clock, has_lost), ProducerTranslation(handle)
     apis = [
         KafkaApi(ProduceRequest, Versions(0, 10), records.produce, records.produce_refused),
-        KafkaApi(FetchRequest, Versions(4, 16), records.fetch, records.fetch_refused),
+        KafkaApi(FetchRequest, Versions(4, 17), records.fetch, records.fetch_refused),
         KafkaApi(ListOffsetsRequest, Versions(0, 9), offsets.list_offsets, offsets.list_offsets_refused),
         # librdkafka leaves three bytes after a request for all topics. Kafka ignores the rest of every request.
         KafkaApi(MetadataRequest, Versions(0, 12), where.metadata, where.metadata_refused, ignores_rest=True),

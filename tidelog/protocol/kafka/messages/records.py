@@ -177,7 +177,7 @@ class FetchResponse(Response):
     node_endpoints: Annotated[tuple[NodeEndpoint, ...], wire("16+", tag=0)] = ()
 
     api = 1
-    valid = Versions(4, 16)
+    valid = Versions(4, 17)
     flexible_from = 12
 
 
@@ -199,6 +199,7 @@ class FetchPartition(Struct):
     last_fetched_epoch: Annotated[Int32, wire("12+")] = -1
     log_start_offset: Annotated[Int64, wire("5+", ignorable=True)] = -1
     partition_max_bytes: Int32
+    replica_directory_id: Annotated[Uuid, wire("17+", tag=0, ignorable=True)] = ZERO_UUID
 
 
 @structure
@@ -237,6 +238,6 @@ class FetchRequest(Request):
     rack_id: Annotated[str, wire("11+", ignorable=True)] = ""
 
     api = 1
-    valid = Versions(4, 16)
+    valid = Versions(4, 17)
     flexible_from = 12
     response = FetchResponse
