@@ -365,10 +365,17 @@ class KafkaListener:
 
     def _unsupported(self, header: RequestHeader) -> Frames:
         """Return the answer to ApiVersions in an unknown version, which Kafka gives in version 0. Refuse other APIs."""
-        if header.api_key != API_VERSIONS:
+        if header.api_key == API_VERSIONS:
+            response = offered(self._apis, UnsupportedVersionError.code)
+            return encode_response(response, 0, header.correlation_id)
+        api = next((each for each in self._apis if each.request.api == header.api_key), None)
+        if api is None:
             raise FrameError(f"sent API {header.api_key} version {header.api_version}, which is not offered")
-        response = offered(self._apis, UnsupportedVersionError.code)
-        return encode_response(response, 0, header.correlation_id)
+        name, valid = api.request.__name__.removesuffix("Request"), api.request.valid
+        first, last = max(api.versions.first, valid.first), min(api.versions.last, valid.last)
+        raise FrameError(
+            f"sent {name} version {header.api_version}, but this listener understands versions {first} to {last}"
+        )
 
 
 def _later(outcome: Later, finish: Callable[[Response], Frames]) -> LaterFrames:

@@ -94,7 +94,7 @@ class Handlers:
             KafkaApi(ApiVersionsRequest, Versions(0, 4), api_versions, _api_versions_refused),
             KafkaApi(HeartbeatRequest, Versions(0, 4), lambda _, call: self.heartbeat(), _heartbeat_refused),
             KafkaApi(MetadataRequest, Versions(0, 12), metadata, lambda _, error: NO_METADATA),
-            KafkaApi(ProduceRequest, Versions(3, 9), lambda _, call: self.produce(), lambda _, error: NOTHING_PRODUCED),
+            KafkaApi(ProduceRequest, Versions(0, 9), lambda _, call: self.produce(), lambda _, error: NOTHING_PRODUCED),
         ]
 
 
@@ -218,8 +218,18 @@ BAD = {
     "bytes after the end": (framed(heartbeat(1)[4:] + b"x"), "cannot be read"),
     "unknown API": (framed(header(999, 0)), "API 999 version 0"),
     "negative API": (framed(header(-1, 0)), "API -1 version 0"),
-    "unknown version": (framed(header(12, 99)), "API 12 version 99"),
-    "version that is not offered": (framed(header(0, 10) + b"\0"), "API 0 version 10"),
+    "unknown version": (
+        framed(header(12, 99)),
+        "sent Heartbeat version 99, but this listener understands versions 0 to 4:",
+    ),
+    "version that is not offered": (
+        framed(header(0, 10) + b"\0"),
+        "sent Produce version 10, but this listener understands versions 3 to 9:",
+    ),
+    "offered version without a class": (
+        framed(header(0, 2)),
+        "sent Produce version 2, but this listener understands versions 3 to 9:",
+    ),
     "negative size": (pack(">i", -5), "claims a request of -5 bytes"),
     "too large": (pack(">i", 2**31 - 1), "claims a request of 2147483647 bytes"),
     "plain but large": (framed(header(3, 0) + bytes(MAX_PLAIN_BYTES)), "sent MetadataRequest of"),
