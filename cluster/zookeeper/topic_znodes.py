@@ -136,8 +136,9 @@ class TopicZnodes:
         """Return the topics that existed at the time of the call, by whichever client created, except those being
         deleted.
 
-        Deletion requests are read first. A topic whose request is gone when topics are read, but which exists, is a new
-        topic of that name.
+        Deletion requests are read before the topics. In the other order, a topic whose deletion ends between the two
+        reads would be returned. A topic with a request is left out, even if the deletion ends and a new topic of that
+        name is created during the call.
         """
         await self._retrying.until_answered(lambda: self._store.sync(znodes.BROKER_TOPICS))
         going = await self.topics_to_delete()

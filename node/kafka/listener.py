@@ -205,7 +205,7 @@ class KafkaListener:
         return not (too_many or too_many_of_address or self._is_stopping)
 
     def closed(self, connection: Connection) -> None:
-        """Forget a connection."""
+        """Forget a connection that has closed. An unknown one has no effect."""
         client = self._connections.pop(connection, None)
         if client is None:
             return

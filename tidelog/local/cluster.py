@@ -216,7 +216,10 @@ class LocalCluster:
             return process
 
     def launch_broker(self, broker_id: int) -> Process:
-        """Start one broker that does not run, and return its process without waiting until it serves."""
+        """Start one broker that does not run, and return its process without waiting until it serves.
+
+        Raises LocalError if the id is unknown, or if another command holds the lock.
+        """
         with self.locked():
             return self._launch_broker(broker_id)
 

@@ -17,9 +17,10 @@ class FollowerReport(Message):
     """A follower as the leader knows it in the current leader epoch.
 
     registered         whether the broker is live, as the controller reported to the leader
-    log_end_offset     −1: the follower has not fetched in this epoch, or not since it registered anew or another broker
-                       removed it from the ISR; both times are then −1, too
-    caught_up_ago_ms   time since the follower had the leader's whole log
+    log_end_offset     −1: no fetch in this epoch, or none since the broker registered again, or since another broker
+                       removed it from the ISR. Both times are then −1, too
+    caught_up_ago_ms   time since the follower had the leader's whole log. If it has not had it in this epoch: the time
+                       since the leader learned of it, plus the maximum lag and 1 ms if it was not in the ISR then
     fetched_ago_ms     time since the follower's last fetch
     """
 

@@ -69,7 +69,7 @@ class StreamProgress:
 
 
 class EventFile:
-    """Reads a file of JSON lines while a job appends to it."""
+    """Reads a file of JSON lines while a job appends to it. Each call returns the lines completed since the last."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

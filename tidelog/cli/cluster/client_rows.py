@@ -101,7 +101,7 @@ def connection_rows(group: Iterable[Connection]) -> Iterator[tuple[object, ...]]
 
 
 def as_objects(connections: Iterable[Connection]) -> list[Mapping[str, object]]:
-    """Return each connection for `--json`, those of one client together, as in `grouped`."""
+    """Return an object for each connection, in one list; those of one client are next to each other."""
     return [_as_object(broker, each) for group in grouped(connections) for broker, each in group]
 
 

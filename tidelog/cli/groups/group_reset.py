@@ -177,7 +177,8 @@ def _partitions(admin: Admin, topics: tuple[TopicChoice, ...]) -> list[TopicPart
 
 
 def _show(plan: Plan) -> None:
-    """Print a row for each partition, sorted; a topic's empty partitions whose offset stays share one line below.
+    """Print a row for each partition, sorted; a topic's empty partitions whose offset stays share one line below the
+    table.
 
     A single such partition has a row as the others.
     """

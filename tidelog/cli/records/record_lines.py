@@ -37,7 +37,8 @@ class LineSource(Protocol):
 
 
 class OutgoingRecord(NamedTuple):
-    """The record that one input line describes; None stands for a field that the line does not have."""
+    """The record that one input line describes. A field that the line does not have, or has as null, is None; the
+    headers are then empty."""
 
     value: bytes | None
     key: bytes | None = None

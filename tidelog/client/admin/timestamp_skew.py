@@ -32,10 +32,10 @@ _MOST_NAMED = 3
 class SkewKind(StrEnum):
     """The kind of a finding about timestamps or sizes.
 
-    OUT_OF_ORDER   a later offset has an earlier timestamp, by a second or more
-    FUTURE         the newest record is five minutes or more ahead of this machine's clock
-    FAR_APART      partitions begin later, or end earlier, than another by more than an hour and a tenth of the span of
-                   all partitions
+    OUT_OF_ORDER   of the records that were sampled, a later offset has an earlier timestamp, by a second or more
+    FUTURE         the largest timestamp is five minutes or more ahead of this machine's clock
+    FAR_APART      partitions begin later, or end earlier, than another by more than an hour, and by more than a tenth
+                   of the span of all partitions
     UNEVEN         the largest partition has 1 MiB or more, and is more than ten times as large as the smallest
     """
 

@@ -89,7 +89,9 @@ class BatchOutcome:
         _guarded(callback)
 
     def forget(self, callback: Callable[[], object]) -> None:
-        """Remove a callback of `when_settled`, because its caller has stopped waiting."""
+        """Remove a callback of `when_settled`, because its caller has stopped waiting. A `run_callbacks` that already
+        runs on another thread may still call it.
+        """
         with self._lock:
             self._waiting = [each for each in self._waiting if each[1] is not callback]
 

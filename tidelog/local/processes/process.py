@@ -61,7 +61,7 @@ def _look_up(pid: int) -> tuple[str, Condition]:
 class Process:
     """A process: its pid together with its `birth` (`birth_of`), so that a recycled pid is never signalled or alive.
 
-    `child` is the Popen object if this process started it.
+    The parameter `child` is the Popen object if this process started it.
     """
 
     def __init__(self, pid: int, birth: str, child: subprocess.Popen[bytes] | None = None) -> None:

@@ -117,17 +117,15 @@ class Reader:
                 self.arrivals[tp].append(now)
 
     def longest_silence(self, tp: TopicPartition, start: float, end: float) -> float:
-        """Return the longest time in seconds without a record of the partition between two moments.
-
-        Computed by the function `longest_silence`.
-        """
+        """Return the longest gap in seconds between reads of records of the partition, as `longest_silence` does."""
         return longest_silence(self.arrivals[tp], start, end)
 
 
 def longest_silence(times: Sequence[float], start: float, end: float) -> float:
-    """Return the longest gap (s): from the last event before `start`, between events, and from the last one to `end`.
+    """Return the longest gap (s) between events. The last event before `start` begins the first gap, and `end` ends the
+    last one, so that a gap that began before `start` counts in full.
 
-    Raises NotMeasured if there is no event before `start` or none within.
+    Raises NotMeasured if there is no event before `start`, or none from `start` to `end`.
     """
     before = [moment for moment in times if moment < start]
     within = [moment for moment in times if start <= moment <= end]

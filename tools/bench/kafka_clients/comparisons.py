@@ -41,7 +41,8 @@ Values = Mapping[str, float]
 class Comparison:
     """Figures that are measured on each cluster alike.
 
-    measure   measures once on a cluster; the second argument is the time of a benchmark of a rate
+    measure   measures once on a cluster, and returns the values by their names; the second argument is the time in
+              seconds that a benchmark of a rate runs
     ceiling   the same for the mock cluster; None if the mock cannot do it
     """
 
