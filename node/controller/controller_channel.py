@@ -50,7 +50,11 @@ class ChannelOwner(Protocol):
         ...
 
     def build(self, batch: Batch) -> Request:
-        """Return the request that carries a batch, with the live brokers and topics that the controller knows now."""
+        """Return the request that carries a batch.
+
+        LeaderAndIsr and UpdateMetadata also carry the live brokers, and the batch's topics as the controller knows them
+        now. StopReplica and LogEnds carry the batch alone.
+        """
 
     def on_answer(self, broker: BrokerRegistration, batch: Batch, response: Response, asked: int) -> None:
         """Handle a response without a top-level error code to a request that was sent in liveness epoch `asked`.

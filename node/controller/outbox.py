@@ -36,7 +36,7 @@ class StateBatch:
     entries: dict[TopicPartition, PartitionStateMessage]
 
     def request(self, controller: Controller) -> Request:
-        """Return the LeaderAndIsr, with the live brokers and the topics that the controller knows now."""
+        """Return the LeaderAndIsr, with the live brokers and its topics as the controller knows them now."""
         return LeaderAndIsrRequest(
             controller.controller_id,
             controller.epoch,
@@ -72,7 +72,7 @@ class MetadataBatch:
     whole: bool = False
 
     def request(self, controller: Controller) -> Request:
-        """Return the UpdateMetadata, with the live brokers and the topics that the controller knows now."""
+        """Return the UpdateMetadata, with the live brokers and its topics as the controller knows them now."""
         return UpdateMetadataRequest(
             controller.controller_id,
             controller.epoch,

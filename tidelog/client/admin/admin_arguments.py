@@ -19,7 +19,9 @@ _TARGETS = get_args(ResetTarget)
 
 
 def new_topics(name: str, value: Any) -> tuple[NewTopic, ...]:
-    """Return checked copies of the NewTopic objects. The broker checks the settings, and the ranges of the numbers."""
+    """Return checked copies of the NewTopic objects. Only the types of settings and numbers are checked; the broker checks
+    their values.
+    """
     return tuple(
         NewTopic(
             arguments.topic(f"{name}[{place}].name", each.name),

@@ -195,7 +195,8 @@ class RecordFuture:
     def add_callback(self, function: Callable[..., Any], *args: Any) -> RecordFuture:
         """Call `function(*args, metadata)` when the record is acknowledged, and never if it fails; return this future.
 
-        The call comes on the I/O thread, or now and on this thread if the record is acknowledged already. Exceptions of
+        The call comes on the thread that the class names, or now and on this thread if the record is acknowledged
+        already. Exceptions of
         `function` are logged.
         """
         arguments.function("function", function)
@@ -205,7 +206,8 @@ class RecordFuture:
     def add_errback(self, function: Callable[..., Any], *args: Any) -> RecordFuture:
         """Call `function(*args, error)` when the record fails, and never if it is acknowledged; return this future.
 
-        The call comes on the I/O thread, or now and on this thread if the record has failed already. Exceptions of
+        The call comes on the thread that the class names, or now and on this thread if the record has failed
+        already. Exceptions of
         `function` are logged.
         """
         arguments.function("function", function)

@@ -85,7 +85,7 @@ class LineProducer:
         """Run `action` on the sending thread, so that no record is sent meanwhile, and wait for its end.
 
         With `behind_burst` the action follows immediately after some records, if there are any, so that these are in
-        flight. Raises the action's error, or the thread's error if the thread has ended.
+        flight. Raises the action's error. If the thread has ended, raises its error, or RuntimeError if it had none.
         """
         callback = _Callback(action, behind_burst)
         self._callback = callback

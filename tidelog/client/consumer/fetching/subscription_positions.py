@@ -153,7 +153,9 @@ class SubscriptionPositions:
         self._failures.report(partition, OffsetOutOfRangeError(problem, topic_partition=tp))
 
     def reset(self, partition: AssignedPartition, why: str) -> bool:
-        """Move the partition to where auto_offset_reset says, and return True; with "none" only return False."""
+        """Discard the position, so that the one which auto_offset_reset says is looked up, and return True; with "none" only
+        return False.
+        """
         return self._reset(partition, why, partition.reset)
 
     def _reset(self, partition: AssignedPartition, why: str, reset_to: Callable[[int], None]) -> bool:
