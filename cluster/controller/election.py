@@ -52,8 +52,8 @@ def next_state(
 
     shutting_down         live brokers in a controlled shutdown. A leader among them stays only if no other ISR member
                           can lead, and a follower among them never becomes leader
-    evict_shutting_down   also remove them from the ISR, except a leader that stays; used once, when the shutdown begins.
-                          If no replica can lead, the ISR stays whole
+    evict_shutting_down   also remove them from the ISR, except a leader that stays. If no replica can lead, the ISR
+                          stays whole. Used once, when the shutdown begins
     renew                 a leader that stays gets a new epoch too, so that its requests in flight are refused
     """
     in_sync = [r for r in replicas if r in state.isr and r in live and r not in shutting_down]

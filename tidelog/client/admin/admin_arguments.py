@@ -19,8 +19,8 @@ _TARGETS = get_args(ResetTarget)
 
 
 def new_topics(name: str, value: Any) -> tuple[NewTopic, ...]:
-    """Return checked copies of the NewTopic objects. Only the types of settings and numbers are checked; the broker checks
-    their values.
+    """Return checked copies of the NewTopic objects. Only the types of settings and numbers are checked; the broker
+    checks their values.
     """
     return tuple(
         NewTopic(

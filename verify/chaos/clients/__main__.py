@@ -82,8 +82,8 @@ async def _watch(context: ClientContext, producers: list[ProducingClient]) -> No
 
 
 def main(part: Part) -> int:
-    """Run this part and return 0; an error is raised. If it has Kafka clients, end the process instead, with status 0, or
-    1 after an error, because a thread that hangs in librdkafka would keep the interpreter from ending.
+    """Run this part and return 0; an error is raised. If it has Kafka clients, end the process instead, with status 0,
+    or 1 after an error, because a thread that hangs in librdkafka would keep the interpreter from ending.
     """
     if not part.has_kafka_clients:
         uvloop.run(run(part))

@@ -153,8 +153,8 @@ class SubscriptionPositions:
         self._failures.report(partition, OffsetOutOfRangeError(problem, topic_partition=tp))
 
     def reset(self, partition: AssignedPartition, why: str) -> bool:
-        """Discard the position, so that the one which auto_offset_reset says is looked up, and return True; with "none" only
-        return False.
+        """Discard the position, so that the one which auto_offset_reset says is looked up, and return True; with "none"
+        only return False.
         """
         return self._reset(partition, why, partition.reset)
 
