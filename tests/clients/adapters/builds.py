@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -21,6 +22,14 @@ JVM_OPTIONS = (
     "-XX:TieredStopAtLevel=1",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
+#: The newest version of Spark's Kafka source that Maven Central has; it runs in the PySpark of the tests.
+SPARK_KAFKA_VERSION = "4.2.0"
+_SPARK_ARTIFACTS = (
+    "spark-sql-kafka-0-10_2.13",
+    "spark-token-provider-kafka-0-10_2.13",
+    "kafka-clients",
+    "commons-pool2",
+)
 _BUILD_TIMEOUT_S = 600
 
 
@@ -29,6 +38,13 @@ def java_client(version: str) -> list[str]:
     """Return the command of the Java program, whose clients have this version of Kafka's."""
     directory = _built(SOURCES / "java", version, lambda source, target: _build_java(version, source, target))
     return [_program("java"), *JVM_OPTIONS, "-cp", f"{directory}/*", "Client"]
+
+
+@cache
+def spark_program() -> list[str]:
+    """Return the command of the program that drives Spark's Kafka source and sink."""
+    jars = _built(SOURCES / "spark", SPARK_KAFKA_VERSION, _fetch_spark_jars)
+    return [sys.executable, "-P", str(SOURCES / "spark" / "program.py"), str(jars)]
 
 
 @cache
@@ -51,6 +67,14 @@ def _build_java(version: str, source: Path, target: Path) -> None:
     copied = ["dependency:copy-dependencies", f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
     _run([*command, *copied], source)
     shutil.copy(source / "target" / "client.jar", target)
+
+
+def _fetch_spark_jars(source: Path, target: Path) -> None:
+    copied = ["dependency:copy-dependencies", f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
+    # PySpark has all other jars that the source needs.
+    names = f"-DincludeArtifactIds={','.join(_SPARK_ARTIFACTS)}"
+    version = f"-Dspark.version={SPARK_KAFKA_VERSION}"
+    _run([_program("mvn"), "-q", "-B", "-Dstyle.color=never", version, *copied, names], source)
 
 
 def _build_go(source: Path, target: Path) -> None:

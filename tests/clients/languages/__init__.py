@@ -1,4 +1,4 @@
-"""Tests of clients in other languages: groups, AdminClients, Kafka's shell tools, Kafka Streams. All are `slow`.
+"""Tests of clients in other languages: groups, AdminClients, Kafka's shell tools, Kafka Streams, Spark.
 
-Start with `program_reader.py`. `../adapters/client_program.py` says how a test talks with such a client.
+All are `slow`. Start with `program_reader.py`. `../adapters/client_program.py` says how a test talks with a client.
 """
