@@ -477,7 +477,8 @@ class PolicyViolationError(BrokerError):
 class OutOfOrderSequenceError(BrokerError):
     """The batch's sequence number is not the next one of its producer.
 
-    An earlier batch is missing, or this batch is repeated too late to be recognised, or it is split differently.
+    An earlier batch is missing, or this batch is repeated too late to be recognised, or it is split differently. A
+    commit of offsets gets this error if a later commit of the same committer was accepted before.
     """
 
     code = 45

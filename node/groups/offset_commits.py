@@ -17,6 +17,7 @@ from tidelog.errors import (
     InvalidCommitOffsetSizeError,
     InvalidRequestError,
     NonEmptyGroupError,
+    NotCoordinatorError,
     OffsetMetadataTooLargeError,
     UnknownTopicOrPartitionError,
 )
@@ -54,10 +55,17 @@ class OffsetCommits:
     def commit(self, request: OffsetCommitRequest, done: OnDone) -> None:
         """Write the offsets. `done` is called once, when they are committed or refused, before this returns or later.
 
-        A BrokerError refuses the request as a whole. If the request names a partition twice, the last offset counts.
+        A BrokerError refuses the request as a whole. If the request names a partition twice, the last offset counts. A
+        copy of a commit that was acknowledged is acknowledged without effect, and one of an earlier commit of the same
+        committer is refused (`cluster.groups.commit_sequences`).
         """
         coordinator = self._coordinator
+        if self._is_acknowledged(request):
+            done(_results(request, {}))
+            return
         shard, hosted = self._find_for_commit(request)
+        if request.committer_id:
+            shard.commits.accept(request.committer_id, request.sequence, coordinator.clock.monotonic_ms())
         refused: dict[TopicPartition, BrokerError] = {}
         commits: dict[TopicPartition, Commit] = {}
         now_ms = coordinator.clock.now_ms()
@@ -84,6 +92,8 @@ class OffsetCommits:
         def written(first_offset: int, error: BrokerError | None) -> None:
             if error is None:
                 hosted.offsets.written(commits, first_offset)
+                if not refused:
+                    shard.commits.acknowledge(request.committer_id, request.sequence)
             else:
                 hosted.offsets.failed(commits)
                 coordinator.drop_if_unused(shard, hosted)
@@ -93,6 +103,20 @@ class OffsetCommits:
             done(_results(request, refused))
 
         coordinator.writes.write(shard, records, written)
+
+    def _is_acknowledged(self, request: OffsetCommitRequest) -> bool:
+        """Return whether the request is a copy of a commit that was acknowledged.
+
+        Raise OutOfOrderSequenceError if it is a copy of an earlier commit of its committer, and NotCoordinatorError if
+        it was sent to the coordinator of another leader epoch, which knew other commits.
+        """
+        shard = self._coordinator.shard_of(request.group_id)
+        if request.coordinator_epoch not in (-1, shard.leader_epoch):
+            raise NotCoordinatorError(
+                f"group {request.group_id!r}: the commit is for its coordinator of epoch {request.coordinator_epoch},"
+                f" but this broker is its coordinator of epoch {shard.leader_epoch}"
+            )
+        return bool(request.committer_id) and shard.commits.is_acknowledged(request.committer_id, request.sequence)
 
     def _find_for_commit(self, request: OffsetCommitRequest) -> tuple[Shard, HostedGroup]:
         """Return the group if the sender may commit for it, else raise; create a missing group without a generation."""

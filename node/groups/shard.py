@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cluster.groups.commit_sequences import CommitSequences
 from cluster.groups.committed_offsets import CommittedOffsets
 from cluster.groups.group import Group, GroupSettings, GroupState
 from node.replication.replica import Replica
@@ -76,6 +77,7 @@ class HostedGroup:
 class Shard:
     """The groups of one partition in one leader epoch.
 
+    commits  the newest commit of each committer, so that delayed copies of earlier ones have no effect
     deleted  for each deleted topic, the offset below which commits are for that topic and must be deleted; later
              commits may be for a new topic of the same name
     groups   the groups by their ids
@@ -83,9 +85,10 @@ class Shard:
     open     whether this broker leads in this epoch as far as it knows; results for a closed shard are dropped
     """
 
-    __slots__ = ("deleted", "groups", "leader_epoch", "loaded", "open", "replica")
+    __slots__ = ("commits", "deleted", "groups", "leader_epoch", "loaded", "open", "replica")
 
     def __init__(self, replica: Replica) -> None:
+        self.commits = CommitSequences()
         self.replica = replica
         self.leader_epoch = replica.partition.leader_epoch
         self.deleted: dict[str, int] = {}

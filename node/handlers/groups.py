@@ -121,9 +121,9 @@ def _leader_of(metadata: MetadataCache, group_id: str, partition: int, listener:
     state = metadata.partition_state(OFFSETS_TOPIC, partition)
     broker = None if state is None else metadata.brokers.get(state.leader)
     endpoint = None if broker is None else broker.endpoint_of(listener)
-    if broker is None or endpoint is None:
+    if state is None or broker is None or endpoint is None:
         raise CoordinatorNotAvailableError(f"{OFFSETS_TOPIC}-{partition} has no reachable leader; retry")
-    return Coordinator(group_id, 0, broker.broker_id, endpoint.host, endpoint.port)
+    return Coordinator(group_id, 0, broker.broker_id, endpoint.host, endpoint.port, epoch=state.leader_epoch)
 
 
 # --- offsets -----------------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ def in_memory(
     kind: type[C], cluster: FakeCluster, *, clock: Clock | None = None, rng: random.Random | None = None, **options: Any
 ) -> C:
     """Return a client whose network is the fake cluster; by default with the machine's clock and random numbers."""
-    environment = ClientEnvironment(clock=clock or SystemClock(), opener=cluster.open, rng=rng or random.Random(7))
+    rng = rng or random.Random(next(cluster.client_seeds))
+    environment = ClientEnvironment(clock=clock or SystemClock(), opener=cluster.open, rng=rng)
     return environment.create(kind, options.pop("bootstrap_servers", cluster.bootstrap), **options)
 
 

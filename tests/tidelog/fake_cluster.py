@@ -266,6 +266,7 @@ class FakeCluster:
         self.coordinator = FakeCoordinator(self)
         self.zookeeper = FakeZooKeeperOffsets(self)
         self._ids = itertools.count(1000)
+        self.client_seeds = itertools.count(7)
 
     @property
     def bootstrap(self) -> str:

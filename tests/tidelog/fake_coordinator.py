@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from cluster.groups.commit_sequences import CommitSequences
 from cluster.groups.effects import Answer, GroupEffect, Joined, StoreGroup, Synced
 from cluster.groups.group import Group, GroupSettings, GroupState
 from cluster.groups.member import JoinRequest, Protocol
@@ -77,6 +78,7 @@ class FakeCoordinator:
     unheard     topics that the coordinators do not know yet
     committed   committed offsets by group
     history     every accepted commit, in order
+    epochs      the number of elections of a coordinator, by group
     """
 
     def __init__(self, cluster: FakeCluster, settings: GroupSettings | None = None) -> None:
@@ -88,6 +90,8 @@ class FakeCoordinator:
         self.unheard: set[str] = set()
         self.settings = settings or GroupSettings(initial_delay_ms=100)
         self._cluster = cluster
+        self.epochs: dict[str, int] = defaultdict(int)
+        self._sequences: dict[str, CommitSequences] = {}
         self._at: dict[str, int] = {}
         self._ids = itertools.count(1)
 
@@ -95,14 +99,19 @@ class FakeCoordinator:
         """Return the group's coordinator, which stays the same while its broker is alive."""
         live = [broker for broker, alive in self._cluster.live.items() if alive]
         if self._at.get(group_id) not in live:
-            self._at[group_id] = live[0]
+            self._elect(group_id, live[0])
         return self._at[group_id]
+
+    def _elect(self, group_id: str, broker: int) -> None:
+        self._at[group_id] = broker
+        self.epochs[group_id] += 1
+        self._sequences[group_id] = CommitSequences()
 
     def move(self, group_id: str, *, forget: bool = False) -> int:
         """Move the group to the next broker, with its state, or (`forget`) only with its committed offsets."""
         before = self.broker_of(group_id)
         live = [broker for broker, alive in self._cluster.live.items() if alive]
-        self._at[group_id] = live[(live.index(before) + 1) % len(live)]
+        self._elect(group_id, live[(live.index(before) + 1) % len(live)])
         if (group := self.groups.get(group_id)) is not None:
             self._settle(group, group.close())
             if forget:
@@ -150,7 +159,7 @@ class FakeCoordinator:
         if code or group_id in self.missing:
             return Coordinator(group_id, code or CoordinatorNotAvailableError.code)
         broker = self.broker_of(group_id)
-        return Coordinator(group_id, 0, broker, "fake", 1000 + broker)
+        return Coordinator(group_id, 0, broker, "fake", 1000 + broker, epoch=self.epochs[group_id])
 
     # --- members -----------------------------------------------------------------------------------
 
@@ -255,9 +264,13 @@ class FakeCoordinator:
     # --- offsets -----------------------------------------------------------------------------------
 
     def _commit(self, request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
+        sequences, is_copy = self._sequences[request.group_id], False
         if not code:
             who = (request.member_id, request.group_instance_id, request.generation_id)
             try:
+                if request.coordinator_epoch not in (-1, self.epochs[request.group_id]):
+                    raise NotCoordinatorError
+                is_copy = sequences.is_acknowledged(request.committer_id, request.sequence)
                 self._group(request.group_id).check_commit(*who, self._now_ms())
             except BrokerError as error:
                 code = error.code
@@ -268,11 +281,15 @@ class FakeCoordinator:
             outcome = code or (
                 UnknownTopicOrPartitionError.code if unheard else OffsetMetadataTooLargeError.code if too_large else 0
             )
-            if not outcome:
+            if not outcome and not is_copy:
                 tp = TopicPartition(each.topic, each.partition)
                 self.committed[request.group_id][tp] = each
                 self.history.append((request.group_id, tp, each.committed_offset))
             shown.append(CommittedPartition(each.topic, each.partition, outcome))
+        if request.committer_id and not code:
+            sequences.accept(request.committer_id, request.sequence, self._now_ms())
+            if not any(each.error_code for each in shown):
+                sequences.acknowledge(request.committer_id, request.sequence)
         return OffsetCommitResponse(tuple(shown))
 
     def _fetch(self, request: OffsetFetchRequest, code: int) -> OffsetFetchResponse:

@@ -41,6 +41,24 @@ async def test_a_group_that_only_commits_is_listed_and_described_as_a_simple_one
 
 
 @on_virtual_time
+async def test_delayed_copy_of_an_alteration_overwrites_no_later_one() -> None:
+    cluster = FakeCluster()
+    async with an_admin(cluster) as admin:
+        await admin.alter_consumer_group_offsets("g", {TP: OffsetAndMetadata(1)})
+        await admin.list_consumer_groups()
+        faults = [Fault.LOSE_REQUEST]
+        cluster.fault_of = lambda _, request: (
+            faults.pop() if isinstance(request, OffsetCommitRequest) and faults else None
+        )
+        await admin.alter_consumer_group_offsets("g", {TP: OffsetAndMetadata(7)})
+        await admin.alter_consumer_group_offsets("g", {TP: OffsetAndMetadata(9)})
+        _, first, _, last = cluster.sent(OffsetCommitRequest)
+        assert first.coordinator_epoch == last.coordinator_epoch == cluster.coordinator.epochs["g"]
+        await cluster.coordinator.handle(1, 0, first)  # the network has delayed it on the first connection
+        assert await admin.list_consumer_group_offsets("g") == {TP: OffsetAndMetadata(9)}
+
+
+@on_virtual_time
 async def test_members_are_described_with_topics_and_assignment() -> None:
     cluster = FakeCluster()
     member_id = await join(cluster, "g", OTHER, TP)

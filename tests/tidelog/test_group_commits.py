@@ -12,8 +12,10 @@ from tests.tidelog.group_stories import Reading, committed, shared
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
     CommitFailedError,
+    NotCoordinatorError,
     OffsetMetadataTooLargeError,
     OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
     RebalanceInProgressError,
     TimeoutError,
     UnknownTopicOrPartitionError,
@@ -370,6 +372,87 @@ async def test_earlier_commit_does_not_overwrite_a_later_one() -> None:
         cluster.coordinator.loading.clear()
         await asyncio.gather(first, second)
     assert [offset for _, _, offset in cluster.coordinator.history] == [3, 5]
+
+
+@on_virtual_time
+async def test_delayed_copy_of_a_repeated_commit_overwrites_no_later_one() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    async with a_consumer(cluster, group_id="g", enable_auto_commit=False) as consumer:
+        consumer.assign([P0])
+        faults = [Fault.LOSE_REQUEST]
+        cluster.fault_of = lambda _, request: (
+            faults.pop() if isinstance(request, OffsetCommitRequest) and faults else None
+        )
+        await consumer.commit({P0: OffsetAndMetadata(1960)})
+        await consumer.commit({P0: OffsetAndMetadata(1976)})
+        first, repeated, later = cluster.sent(OffsetCommitRequest)
+        assert first == repeated and first.committer_id == later.committer_id and first.sequence < later.sequence
+        late = await cluster.coordinator.handle(1, 0, first)  # the network has delayed it on the first connection
+        assert [each.error_code for each in late.partitions] == [OutOfOrderSequenceError.code]  # type: ignore[attr-defined]
+        assert (await consumer.committed([P0]))[P0] == OffsetAndMetadata(1976)
+
+
+@on_virtual_time
+async def test_delayed_copy_reaches_no_coordinator_of_a_later_epoch() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    async with a_consumer(cluster, group_id="g", enable_auto_commit=False) as consumer:
+        consumer.assign([P0])
+        broker = cluster.coordinator.broker_of("g")
+        faults = [Fault.LOSE_REQUEST]
+        cluster.fault_of = lambda _, request: (
+            faults.pop() if isinstance(request, OffsetCommitRequest) and faults else None
+        )
+        commit = asyncio.create_task(consumer.commit({P0: OffsetAndMetadata(5)}))
+        await until(lambda: not faults)
+        cluster.coordinator.move("g")
+        await commit
+        await consumer.commit({P0: OffsetAndMetadata(6)})
+        while cluster.coordinator.broker_of("g") != broker:
+            cluster.coordinator.move("g")
+        late = await cluster.coordinator.handle(broker, 0, cluster.sent(OffsetCommitRequest)[0])
+        assert [each.error_code for each in late.partitions] == [NotCoordinatorError.code]  # type: ignore[attr-defined]
+        assert (await consumer.committed([P0]))[P0] == OffsetAndMetadata(6)
+        await consumer.commit({P0: OffsetAndMetadata(7)})
+        assert (await consumer.committed([P0]))[P0] == OffsetAndMetadata(7)
+
+
+@on_virtual_time
+async def test_commit_goes_to_no_coordinator_of_an_earlier_epoch() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    async with a_consumer(cluster, group_id="g", enable_auto_commit=False) as consumer:
+        consumer.assign([P0])
+        cluster.coordinator.broker_of("g")
+        cluster.coordinator.epochs["g"] = 6
+        await consumer.commit({P0: OffsetAndMetadata(5)})
+        cluster.coordinator.epochs["g"] = 5  # no broker has heard of epoch 6 but the one that was asked
+        consumer.client.coordinators.clear()
+        commit = asyncio.create_task(consumer.commit({P0: OffsetAndMetadata(6)}))
+        await asyncio.sleep(1)
+        assert cluster.coordinator.history == [("g", P0, 5)] and not commit.done()
+        cluster.coordinator.epochs["g"] = 6
+        await commit
+        cluster.coordinator.epochs["g"] = 0  # the topic was created again
+        with pytest.raises(TimeoutError, match="no coordinator answered"):
+            await consumer.commit({P0: OffsetAndMetadata(7)}, timeout_ms=2000)
+        await consumer.commit({P0: OffsetAndMetadata(8)}, timeout_ms=2000)
+    assert [offset for _, _, offset in cluster.coordinator.history] == [5, 6, 8]
+
+
+@on_virtual_time
+async def test_two_consumers_of_a_group_have_sequences_of_their_own() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    async with (
+        a_consumer(cluster, group_id="g", enable_auto_commit=False) as one,
+        a_consumer(cluster, group_id="g", enable_auto_commit=False) as other,
+    ):
+        for offset, consumer in enumerate([one, one, other, one, other]):
+            consumer.assign([P0])
+            await consumer.commit({P0: OffsetAndMetadata(offset)})
+    assert [offset for _, _, offset in cluster.coordinator.history] == [0, 1, 2, 3, 4]
 
 
 @on_virtual_time

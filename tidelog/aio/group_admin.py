@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from tidelog.client.broker_requests import ask_broker
-from tidelog.client.cluster_client import ClusterClient, is_retriable
+from tidelog.client.cluster_client import ClusterClient, KnownCoordinator, is_retriable
 from tidelog.errors import (
     BrokerError,
     GroupIdNotFoundError,
@@ -84,7 +84,7 @@ class GroupAdmin:
             else:
                 found |= {each.group_id: listing_of(each, broker) for each in answer}
         # A later `describe` of these groups then needs no FindCoordinator request.
-        client.coordinators |= {name: each.coordinator for name, each in found.items()}
+        client.coordinators |= {name: KnownCoordinator(each.coordinator) for name, each in found.items()}
         view = client.view.topics.get(OFFSETS_TOPIC)
         tps = [TopicPartition(OFFSETS_TOPIC, number) for number in sorted(view.partitions)] if view else []
         leaderless = tuple(tp for tp in tps if client.view.leader_of(*tp) is None)
@@ -121,7 +121,8 @@ class GroupAdmin:
         for group in answer.groups:
             if group.group_id == group_id:
                 _raise(group_id, group.error_code)
-                return describe_group(group, self._client.coordinators.get(group_id, -1))
+                coordinator = self._client.coordinators.get(group_id)
+                return describe_group(group, -1 if coordinator is None else coordinator.broker_id)
         raise InvalidRequestError(f"group {group_id!r}: the coordinator's answer leaves it out")
 
     async def delete(self, group_ids: Iterable[str], deadline_ms: int) -> dict[str, TidelogError | None]:
@@ -166,7 +167,8 @@ class GroupAdmin:
         wanted = tuple(commit_entry(TopicPartition(*tp), each) for tp, each in offsets.items())
         if not wanted:
             return {}
-        answer = await self._ask(group_id, OffsetCommitRequest(group_id, wanted), deadline_ms)
+        commit = OffsetCommitRequest(group_id, wanted, committer_id=self._client.random_id(), sequence=0)
+        answer = await self._ask(group_id, commit, deadline_ms, find_again=True)
         assert isinstance(answer, OffsetCommitResponse)
         return _outcomes(group_id, answer.partitions)
 
@@ -195,9 +197,14 @@ class GroupAdmin:
 
     # --- helpers -------------------------------------------------------------------------------------
 
-    async def _ask(self, group_id: str, request: Request, deadline_ms: int) -> Response:
+    async def _ask(self, group_id: str, request: Request, deadline_ms: int, *, find_again: bool = False) -> Response:
+        """Return the coordinator's answer. A commit finds the coordinator again, because a list of groups does not tell
+        the coordinator's epoch.
+        """
         if not isinstance(group_id, str) or not group_id:
             raise InvalidGroupIdError(f"the group id must be a non-empty str, not {group_id!r}")
+        if find_again:
+            self._client.coordinators.pop(group_id, None)
         return await ask_coordinator(self._client, group_id, request, deadline_ms)
 
     async def _each(self, group_ids: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> dict[str, T | TidelogError]:

@@ -79,6 +79,13 @@ class Opener(Protocol):
     async def __call__(self, endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Peer: ...
 
 
+class KnownCoordinator(NamedTuple):
+    """A broker that coordinates a group, and the epoch in which it does; −1: the epoch is not known."""
+
+    broker_id: int
+    epoch: int = -1
+
+
 class _Subscriber(NamedTuple):
     on_view: Callable[[ClusterView], object]
     needs: Callable[[], Iterable[str]]
@@ -106,7 +113,8 @@ class ClusterClient:
     """The connections and the metadata of one client; belongs to one event loop.
 
     view           the known metadata, replaced as a whole; it has only the tracked topics
-    coordinators   the broker id of each group's coordinator, as far as known
+    coordinators   each group's coordinator, as far as known
+    commit_epochs  the latest epoch of a coordinator to which a commit of the group was sent
     background     the background tasks of the client, and their failures
 
     With `allow_auto_create_topics` brokers whose setting `auto_create_topics_enable` is on create tracked topics that
@@ -126,7 +134,8 @@ class ClusterClient:
         self._allow_auto_create_topics = allow_auto_create_topics
         self.clock: Clock = clock or SystemClock()
         self.view = ClusterView()
-        self.coordinators: dict[str, int] = {}
+        self.coordinators: dict[str, KnownCoordinator] = {}
+        self.commit_epochs: dict[str, int] = {}
         self.background = Background(self.lasting_backoff_ms)
         self._subscribers: list[_Subscriber] = []
         self._closers: list[Callable[[], Awaitable[None]]] = []
@@ -447,6 +456,10 @@ class ClusterClient:
         longer.
         """
         return self.backoff_ms(attempt, LASTING_BACKOFF_MS)
+
+    def random_id(self) -> str:
+        """Return a random text of 128 bits, which no other client or call returns."""
+        return f"{self._rng.getrandbits(128):032x}"
 
     def backoff_ms(self, attempt: int, most_ms: int = 0) -> int:
         """Return the pause (ms, at least 1) after attempt number `attempt`, which counts from 0.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 
 from tidelog.client.cluster_client import ClusterClient
@@ -66,13 +67,16 @@ def found_offset(entry: OffsetFetchPartition) -> OffsetAndMetadata | None:
 class CommittedOffsets:
     """The committed offsets of one consumer.
 
-    Its commits are sent one after the other, so that no commit overtakes a later one.
+    Its commits are sent one after the other, so that no commit overtakes a later one. Each has a higher sequence number
+    than the one before, so that the coordinator refuses a copy of an earlier commit that the network has delayed.
     """
 
     def __init__(self, client: ClusterClient, group_id: str) -> None:
         self._client = client
         self._group_id = group_id
         self._lock = asyncio.Lock()
+        self._committer_id = client.random_id()
+        self._sequences = itertools.count()
 
     async def commit(
         self,
@@ -117,7 +121,13 @@ class CommittedOffsets:
         client, attempt = self._client, 0
         refusals: dict[OffsetCommitPartition, BrokerError | None] = {}
         while True:
-            request = OffsetCommitRequest(self._group_id, entries, *identity[1:])
+            request = OffsetCommitRequest(
+                self._group_id,
+                entries,
+                *identity[1:],
+                committer_id=self._committer_id,
+                sequence=next(self._sequences),
+            )
             answer = await ask_coordinator(client, self._group_id, request, deadline_ms)
             assert isinstance(answer, OffsetCommitResponse)
             codes = {(each.topic, each.partition): (each.error_code, each.error_message) for each in answer.partitions}

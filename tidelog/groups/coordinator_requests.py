@@ -10,8 +10,9 @@ Any broker can find the coordinator. The client remembers it until an answer sho
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from tidelog.client.cluster_client import ClusterClient, is_retriable
+from tidelog.client.cluster_client import ClusterClient, KnownCoordinator, is_retriable
 from tidelog.client.metadata import ClusterView
 from tidelog.errors import (
     BrokerError,
@@ -25,7 +26,7 @@ from tidelog.errors import (
     raise_first,
 )
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
-from tidelog.protocol.group_messages import FindCoordinatorRequest, FindCoordinatorResponse
+from tidelog.protocol.group_messages import FindCoordinatorRequest, FindCoordinatorResponse, OffsetCommitRequest
 from tidelog.protocol.messages import Request, Response
 from tidelog.quantities import format_duration
 
@@ -43,16 +44,22 @@ async def ask_coordinator(
     """Return the coordinator's answer. Repeat the request after the failures in the module's table.
 
     Such an error counts in the answer itself and in each of its entries. The caller handles all other errors in the
-    answer. The request may be sent several times, so it must be idempotent. `time_limit_ms` limits the wait for one
-    broker (default `request_timeout_ms`). Raises TimeoutError with the last error at the deadline, NoBrokersError if no
-    broker was ever reached, and errors of the connection that are not retriable.
+    answer. The request may be sent several times, so it must be idempotent. A commit gets the epoch of the coordinator
+    to which it is sent, which is never earlier than that of the group's last commit. `time_limit_ms` limits the wait
+    for one broker (default `request_timeout_ms`). Raises TimeoutError with the last error at the deadline,
+    NoBrokersError if no broker was ever reached, and errors of the connection that are not retriable.
     """
     clock, started_ms = client.clock, client.clock.monotonic_ms()
     attempt = 0
     while True:
-        broker_id = await find_coordinator(client, group_id, deadline_ms)
+        coordinator = await find_coordinator(client, group_id, deadline_ms)
+        if isinstance(request, OffsetCommitRequest):
+            # Another broker may name the coordinator of an earlier epoch, which does not know the commits that were
+            # sent to the later one and may still arrive there.
+            epoch = client.commit_epochs[group_id] = max(coordinator.epoch, client.commit_epochs.get(group_id, -1))
+            request = replace(request, coordinator_epoch=epoch)
         try:
-            answer = await _ask(client, group_id, broker_id, request, deadline_ms, time_limit_ms)
+            answer = await _ask(client, group_id, coordinator.broker_id, request, deadline_ms, time_limit_ms)
             raise_first(_retriable_errors(answer))
             return answer
         except TidelogError as error:
@@ -63,19 +70,21 @@ async def ask_coordinator(
             if attempt or not isinstance(error, NotCoordinatorError):
                 await client.backoff(attempt, deadline_ms)
             if clock.monotonic_ms() >= deadline_ms:
+                # Epochs begin again if the topic is created again, so a later commit must accept an earlier epoch.
+                client.commit_epochs.pop(group_id, None)
                 raise _no_answer(group_id, clock.monotonic_ms() - started_ms, error) from error
         attempt += 1
 
 
-async def find_coordinator(client: ClusterClient, group_id: str, deadline_ms: int) -> int:
-    """Return the broker id of the group's known coordinator, or ask any broker for it.
+async def find_coordinator(client: ClusterClient, group_id: str, deadline_ms: int) -> KnownCoordinator:
+    """Return the group's known coordinator, or ask any broker for it.
 
     The request creates the offsets topic if the cluster has none yet. Raises the errors of `ask_coordinator`.
     """
     started_ms = client.clock.monotonic_ms()
     await client.wait_for_metadata(deadline_ms)
     attempt = 0
-    while (broker_id := client.coordinators.get(group_id)) is None:
+    while (coordinator := client.coordinators.get(group_id)) is None:
         try:
             client.coordinators[group_id] = await _find(client, group_id, deadline_ms)
         except TidelogError as error:
@@ -85,15 +94,15 @@ async def find_coordinator(client: ClusterClient, group_id: str, deadline_ms: in
             if client.clock.monotonic_ms() >= deadline_ms:
                 raise _no_answer(group_id, client.clock.monotonic_ms() - started_ms, error) from error
         attempt += 1
-    return broker_id
+    return coordinator
 
 
 def _no_answer(group_id: str, waited_ms: int, last: TidelogError) -> TimeoutError:
     return TimeoutError(f"group {group_id!r}: no coordinator answered in {format_duration(waited_ms)} (last: {last})")
 
 
-async def _find(client: ClusterClient, group_id: str, deadline_ms: int) -> int:
-    """Return the broker id of the coordinator that some broker names; refresh the metadata if that id is unknown.
+async def _find(client: ClusterClient, group_id: str, deadline_ms: int) -> KnownCoordinator:
+    """Return the coordinator that some broker names; refresh the metadata if its broker id is unknown.
 
     Raises the broker's error if it names none.
     """
@@ -106,7 +115,7 @@ async def _find(client: ClusterClient, group_id: str, deadline_ms: int) -> int:
         raise refusal
     if found.broker_id not in client.view.brokers:
         await client.try_refresh(deadline_ms)
-    return found.broker_id
+    return KnownCoordinator(found.broker_id, found.epoch)
 
 
 async def _ask(

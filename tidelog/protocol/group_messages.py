@@ -18,7 +18,11 @@ from tidelog.protocol.messages import ApiKey, DescribePartition, Message, Reques
 
 @frozen
 class Coordinator(Message):
-    """The coordinator of the group `key`, at its address on the listener of the request; or an error."""
+    """The coordinator of the group `key`, at its address on the listener of the request; or an error.
+
+    `epoch` is the leader epoch of the group's partition of `__consumer_offsets`, in which the broker coordinates the
+    group; −1: not known.
+    """
 
     key: str
     error_code: int
@@ -26,6 +30,7 @@ class Coordinator(Message):
     host: str = ""
     port: int = -1
     error_message: str | None = None
+    epoch: int = field(default=-1, metadata=since(1))
 
 
 @frozen
@@ -47,6 +52,7 @@ class FindCoordinatorRequest(Request):
 
     api = ApiKey.FIND_COORDINATOR
     response = FindCoordinatorResponse
+    versions = (0, 1)
 
 
 # --- offsets -----------------------------------------------------------------------------------------
@@ -97,6 +103,13 @@ class OffsetCommitRequest(Request):
     If a partition occurs twice, its last entry counts. Unless members consume its topic, an offset expires
     `retention_ms` after the request, and is kept without its leader epoch; −1: it expires by the broker's setting.
     With `in_zookeeper`, any broker commits to ZooKeeper instead (Kafka's version 0), and keeps only the offset.
+
+    A client that repeats a commit because no answer came states the last three fields, so that a copy that the network
+    has delayed cannot overwrite a later commit.
+
+    committer_id        a random name of the sender's sequence of commits; "": the coordinator does not compare commits
+    sequence            grows from commit to commit of this committer; a repeated commit keeps its number
+    coordinator_epoch   the epoch in which the coordinator was found; another one gets NOT_COORDINATOR; −1: any epoch
     """
 
     group_id: str
@@ -106,10 +119,13 @@ class OffsetCommitRequest(Request):
     group_instance_id: str | None = None
     in_zookeeper: bool = False
     retention_ms: int = field(default=-1, metadata=since(2))
+    committer_id: str = field(default="", metadata=since(3))
+    sequence: int = field(default=-1, metadata=since(3))
+    coordinator_epoch: int = field(default=-1, metadata=since(3))
 
     api = ApiKey.OFFSET_COMMIT
     response = OffsetCommitResponse
-    versions = (0, 2)
+    versions = (0, 3)
 
 
 @frozen

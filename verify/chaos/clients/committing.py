@@ -52,8 +52,9 @@ class Committer:
 
     With `by_request` it works like an old client: it finds the coordinator, commits, and finds the coordinator again
     after an error that may mean another coordinator. Each request is sent once, so that each refusal counts as what it
-    is. Otherwise it uses a consumer, which retries. Values continue above those of earlier starts of the process
-    (`life`).
+    is. The value is also the sequence number, so that a commit which the network delays overwrites no later one, also
+    after a restart of the process. Without `by_request` a consumer commits, and retries. Values continue above those
+    of earlier starts of the process (`life`).
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Committer:
         self._by_request = by_request
         self._pause_s = pause_s
         self._value = life * _COMMITS_OF_A_LIFE
+        self._committer_id = f"{name} of {group}"
         self._history = context.history(name)
 
     async def run(self) -> None:
@@ -118,23 +120,30 @@ class Committer:
                 except TidelogError:
                     await context.pause(self._pause_s, 2 * self._pause_s)
                     continue
-                refusal = await self._commit_once(lines.to(coordinator))
+                refusal = await self._commit_once(lines.to(coordinator), lines.epochs[self._group])
                 if refusal is not None:
                     if isinstance(refusal, _ELSEWHERE) or not isinstance(refusal, BrokerError):
                         coordinator = ""
                     await context.pause(0.05)
                 await context.pause(0, 2 * self._pause_s)
 
-    async def _commit_once(self, line: Line) -> TidelogError | None:
-        """Commit the next value in one request and record the outcome of each partition. Return the first error, or
-        None if all partitions were committed.
+    async def _commit_once(self, line: Line, epoch: int) -> TidelogError | None:
+        """Commit the next value in one request to the coordinator of this epoch, and record the outcome of each
+        partition. Return the first error, or None if all partitions were committed.
         """
         t0 = self._begin()
         entries = tuple(OffsetCommitPartition(*tp, self._value) for tp in self._tps)
         refusal: TidelogError | None = None
         try:
             with self._context.noticed(self._history, "commit", self._tps):
-                answer = await line.ask(OffsetCommitRequest(self._group, entries), _TIMEOUT_MS)
+                request = OffsetCommitRequest(
+                    self._group,
+                    entries,
+                    committer_id=self._committer_id,
+                    sequence=self._value,
+                    coordinator_epoch=epoch,
+                )
+                answer = await line.ask(request, _TIMEOUT_MS)
             if not isinstance(answer, OffsetCommitResponse) or len(answer.partitions) != len(entries):
                 raise ProtocolError(f"unexpected answer to a commit: {answer!r}")
         except TidelogError as error:

@@ -44,12 +44,16 @@ class Line:
 
 
 class Lines:
-    """One connection to each broker address, opened on demand. All are closed at the end of `async with`."""
+    """One connection to each broker address, opened on demand. All are closed at the end of `async with`.
+
+    epochs   the epoch of each group's coordinator, as it was found last
+    """
 
     def __init__(self, addresses: Sequence[str], opener: Opener = open_connection) -> None:
         self.addresses = list(addresses)
         self._opener = opener
         self._lines: dict[str, Line] = {}
+        self.epochs: dict[str, int] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -76,6 +80,7 @@ class Lines:
         (found,) = answer.coordinators
         if refusal := error_for(found.error_code, found.error_message or ""):
             raise refusal
+        self.epochs[group] = found.epoch
         return f"{found.host}:{found.port}"
 
     async def find_somewhere(self, group: str, timeout_ms: int = 5_000) -> str:

@@ -1,0 +1,81 @@
+"""Let no delayed copy of a commit take effect after a later commit of the same committer.
+
+A client repeats a commit that was not answered, often over another connection, and the network may deliver the first
+copy after the repeated one, and after later commits. Each commit therefore has a sequence number of its committer:
+
+    lower than the newest accepted one   refused: the committer has sent a later commit, and waits for this one no more
+    equal, and acknowledged already      acknowledged again, and not written again, because other clients may have
+                                         committed since
+    equal, and not acknowledged          accepted: an earlier copy may have failed
+    higher                               accepted
+
+The numbers live as long as the leader epoch in which this coordinator serves the group. A commit that was sent in an
+earlier epoch does not reach these rules, because a commit names the epoch of its coordinator. Pure: time is passed in.
+"""
+
+from __future__ import annotations
+
+from tidelog.errors import OutOfOrderSequenceError
+
+#: The number of committers that are remembered, and for how long after their last commit. Brokers execute no request
+#: after its deadline, so that a copy cannot be delayed for longer than the timeout of the client's requests.
+MAX_COMMITTERS = 10_000
+MAX_IDLE_MS = 600_000
+
+
+class _Newest:
+    """The newest accepted commit of a committer. `used_ms` is the time of its last copy."""
+
+    __slots__ = ("acknowledged", "sequence", "used_ms")
+
+    def __init__(self, sequence: int, used_ms: int) -> None:
+        self.sequence = sequence
+        self.used_ms = used_ms
+        self.acknowledged = False
+
+
+class CommitSequences:
+    """The newest accepted commit of each committer, for all groups of one coordinated partition."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, _Newest] = {}  # in the order of `used_ms`
+
+    def __len__(self) -> int:
+        return len(self._newest)
+
+    def is_acknowledged(self, committer_id: str, sequence: int) -> bool:
+        """Return whether this commit is a copy of the committer's newest one, which was acknowledged.
+
+        Raise OutOfOrderSequenceError if a later commit was accepted.
+        """
+        newest = self._newest.get(committer_id)
+        if newest is None:
+            return False
+        if sequence < newest.sequence:
+            raise OutOfOrderSequenceError(
+                f"a delayed copy of commit {sequence}: the same committer has sent commit {newest.sequence} meanwhile"
+            )
+        return sequence == newest.sequence and newest.acknowledged
+
+    def accept(self, committer_id: str, sequence: int, now_ms: int) -> None:
+        """Note that this commit is about to be written. Call `is_acknowledged` before. `now_ms` is monotonic.
+
+        Committers without a commit for MAX_IDLE_MS are forgotten; if more than MAX_COMMITTERS are left, those with the
+        oldest commits are.
+        """
+        newest = self._newest.pop(committer_id, None)
+        if newest is None or newest.sequence < sequence:
+            newest = _Newest(sequence, now_ms)
+        newest.used_ms = now_ms
+        self._newest[committer_id] = newest
+        while True:
+            oldest = next(iter(self._newest))
+            if len(self._newest) <= MAX_COMMITTERS and now_ms - self._newest[oldest].used_ms <= MAX_IDLE_MS:
+                return
+            del self._newest[oldest]
+
+    def acknowledge(self, committer_id: str, sequence: int) -> None:
+        """Note that the whole commit was written and is about to be acknowledged."""
+        newest = self._newest.get(committer_id)
+        if newest is not None and newest.sequence == sequence:
+            newest.acknowledged = True
