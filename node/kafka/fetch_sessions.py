@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tidelog.errors import FetchSessionIdNotFoundError, InvalidFetchSessionEpochError
-from tidelog.protocol.kafka.messages.records import FetchPartition, FetchRequest, PartitionData
+from tidelog.protocol.kafka.messages.records import FetchPartition, FetchRequest
 
 #: `max.incremental.fetch.session.cache.slots`.
 MAX_SESSIONS = 1000
@@ -26,18 +26,21 @@ _SESSIONS = 7
 
 #: A topic's name, or its id in versions that name topics by id; and the partition.
 PartitionKey = tuple[str | bytes, int]
+#: The high watermark and the log start offset of a partition.
+Offsets = tuple[int, int]
+#: Those of a partition that is not read.
+NO_OFFSETS: Offsets = (-1, -1)
 
 
 @dataclass(slots=True)
 class Member:
     """One partition of a session, as the consumer named it last.
 
-    sent   the high watermark and the log start offset that the consumer was sent last; None before the first response
-           and after an error
+    sent   the offsets that the consumer was sent last; None before the first response and after an error
     """
 
     requested: FetchPartition
-    sent: tuple[int, int] | None = None
+    sent: Offsets | None = None
 
 
 @dataclass(slots=True)
@@ -49,7 +52,7 @@ class ConsumerSession:
     epoch: int = FIRST_EPOCH + 1
     members: dict[PartitionKey, Member] = field(default_factory=dict)
 
-    def has_news(self, key: PartitionKey, data: PartitionData) -> bool:
+    def has_news(self, key: PartitionKey, offsets: Offsets, error_code: int = 0, records_bytes: int = 0) -> bool:
         """Return whether the response must have this partition's data, and note the offsets that it then has.
 
         After an error, the next response has the partition again. A partition that is not in the session is always in
@@ -58,10 +61,9 @@ class ConsumerSession:
         member = self.members.get(key)
         if member is None:
             return True
-        offsets = (data.high_watermark, data.log_start_offset)
-        is_news = bool(data.error_code or data.records) or member.sent != offsets
+        is_news = bool(error_code or records_bytes) or member.sent != offsets
         if is_news:
-            member.sent = None if data.error_code else offsets
+            member.sent = None if error_code else offsets
         return is_news
 
 

@@ -12,7 +12,6 @@ from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.deferred_response import DeferredResponse
 from tidelog.errors import BrokerError, InvalidRequestError
-from tidelog.model import TopicPartition
 from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse, Response
 
 
@@ -122,7 +121,8 @@ class Fetches:
         delayed = DelayedFetch(due_ms, replicas, request, targets, context.sends_files)
         if request.max_wait_ms == 0 or request.min_bytes == 0 or not targets:
             return delayed.answer()
-        keys = {TopicPartition(requested.topic, requested.partition) for requested in request.partitions}
+        # A fetch with a partition that was refused does not wait.
+        keys = {target.replica.topic_partition for target in targets if isinstance(target, FetchTarget)}
         replicas.purgatories.consumer_fetches.try_complete_else_watch(delayed, keys)
         return delayed.response
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import cast
 
 from node.kafka.calls import Call, NativeHandler, Outcome, converted
-from node.kafka.fetch_sessions import ConsumerSession, ConsumerSessions, PartitionKey
+from node.kafka.fetch_sessions import NO_OFFSETS, ConsumerSession, ConsumerSessions, PartitionKey
 from node.kafka.topic_names import TopicNames
 from node.kafka.translation.leaders import LeaderHints
 from node.metadata.metadata_cache import MetadataCache
@@ -121,16 +121,19 @@ class RecordTranslation:
             raise InvalidRequestError("followers do not fetch over Kafka's protocol")
         self._note_read(request, call.client)
         session, partitions = self._sessions.wanted(request, call.version, self._clock.monotonic_ms())
-        wanted: dict[tuple[str, int], PartitionKey] = {}
+        topics: dict[str | bytes, tuple[str, str | None]] = {}
+        wanted: list[PartitionKey] = []
         to_read: list[native.FetchPartition] = []
         unknown: list[PartitionKey] = []
         for key, each in partitions.items():
-            topic_id = uuid_to_text(key[0]) if isinstance(key[0], bytes) else ""
-            name = self._names.name_of(topic_id) if isinstance(key[0], bytes) else key[0]
+            topic = key[0]
+            if topic not in topics:
+                topics[topic] = self._id_and_name(topic)
+            topic_id, name = topics[topic]
             if name is None:
                 unknown.append(key)
                 continue
-            wanted[name, each.partition] = key
+            wanted.append(key)
             to_read.append(
                 native.FetchPartition(
                     name,
@@ -154,6 +157,13 @@ class RecordTranslation:
         )
         return converted(outcome, lambda response: self._fetched(response, call, session, wanted, unknown))
 
+    def _id_and_name(self, topic: str | bytes) -> tuple[str, str | None]:
+        """Return the topic's id ("" if the request names topics by name), and its name (None if the id is unknown)."""
+        if isinstance(topic, str):
+            return "", topic
+        topic_id = uuid_to_text(topic)
+        return topic_id, self._names.name_of(topic_id)
+
     def _note_read(self, request: FetchRequest, client: ClientConnection) -> None:
         """Note the topics that the request names. The other topics of a fetch session are not noted again."""
         read = client.read
@@ -167,36 +177,38 @@ class RecordTranslation:
         response: native.FetchResponse,
         call: Call,
         session: ConsumerSession | None,
-        wanted: Mapping[tuple[str, int], PartitionKey],
+        wanted: Iterable[PartitionKey],
         unknown: Iterable[PartitionKey],
     ) -> FetchResponse:
         """Return the response, which has all partitions if there is no session, else those with news for the consumer.
 
         The offsets in it are noted in the session. A partition of an unknown topic id has UNKNOWN_TOPIC_ID.
+
+        wanted   the partitions of `response`, in its order
         """
         hints = LeaderHints(self._metadata, call.context.listener)
         topics: defaultdict[str | bytes, list[PartitionData]] = defaultdict(list)
-
-        def add(key: PartitionKey, data: PartitionData) -> None:
-            if session is None or session.has_news(key, data):
-                topics[key[0]].append(data)
-
-        for each in response.partitions:
-            add(
-                wanted[each.topic, each.partition],
+        for key, each in zip(wanted, response.partitions, strict=True):
+            records, error_code = _records(each), each.error_code
+            offsets = (each.high_watermark, each.log_start_offset)
+            if session is not None and not session.has_news(key, offsets, error_code, len(records)):
+                continue
+            topics[key[0]].append(
                 PartitionData(
                     partition_index=each.partition,
-                    error_code=each.error_code,
+                    error_code=error_code,
                     high_watermark=each.high_watermark,
                     last_stable_offset=each.last_stable_offset,
                     log_start_offset=each.log_start_offset,
                     aborted_transactions=None,
-                    records=_records(each),
-                    **hints.of(each.topic, each.partition, each.error_code, call.version >= _LEADERS_IN_FETCH),
-                ),
+                    records=records,
+                    **hints.of(each.topic, each.partition, error_code, call.version >= _LEADERS_IN_FETCH),
+                )
             )
         for key in unknown:
-            add(key, _failed(key[1], UnknownTopicIdError.code))
+            data = _failed(key[1], UnknownTopicIdError.code)
+            if session is None or session.has_news(key, NO_OFFSETS, data.error_code):
+                topics[key[0]].append(data)
         return FetchResponse(
             session_id=0 if session is None else session.id,
             responses=tuple(

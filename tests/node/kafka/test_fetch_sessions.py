@@ -17,7 +17,6 @@ from tidelog.protocol.kafka.messages.records import (
     FetchRequest,
     FetchTopic,
     ForgottenTopic,
-    PartitionData,
 )
 
 WITH_SESSIONS, BEFORE_SESSIONS = 12, 6
@@ -44,17 +43,6 @@ def fetch(
 def offsets(wanted: dict[PartitionKey, FetchPartition]) -> list[tuple[int, int]]:
     """Return the partitions to read with their fetch offsets, in the order in which they are served."""
     return [(each.partition, each.fetch_offset) for each in wanted.values()]
-
-
-def data(number: int, high_watermark: int = 5, *, records: bytes = b"", error_code: int = 0) -> PartitionData:
-    return PartitionData(
-        partition_index=number,
-        error_code=error_code,
-        high_watermark=high_watermark,
-        log_start_offset=0,
-        aborted_transactions=None,
-        records=records,
-    )
 
 
 def begun(sessions: ConsumerSessions, named: dict[int, int], now_ms: int = 0) -> ConsumerSession:
@@ -91,21 +79,21 @@ def test_forgotten_partition_is_not_read_any_more() -> None:
 def test_response_names_only_partitions_with_news() -> None:
     session = begun(ConsumerSessions(), {0: 10})
     key = ("t", 0)
-    assert session.has_news(key, data(0, 5)), "the first response names every partition"
-    assert not session.has_news(key, data(0, 5))
-    assert session.has_news(key, data(0, 6)), "a new high watermark"
-    assert session.has_news(key, data(0, 6, records=b"batch"))
-    assert session.has_news(key, data(0, 6, error_code=6))
-    assert session.has_news(key, data(0, 6)), "after an error the consumer needs the offsets again"
-    assert not session.has_news(key, data(0, 6))
+    assert session.has_news(key, (5, 0)), "the first response names every partition"
+    assert not session.has_news(key, (5, 0))
+    assert session.has_news(key, (6, 0)), "a new high watermark"
+    assert session.has_news(key, (6, 0), records_bytes=5)
+    assert session.has_news(key, (6, 0), error_code=6)
+    assert session.has_news(key, (6, 0)), "after an error the consumer needs the offsets again"
+    assert not session.has_news(key, (6, 0))
 
 
 def test_partition_that_is_named_again_is_not_news_by_itself() -> None:
     sessions = ConsumerSessions()
     session = begun(sessions, {0: 10})
-    session.has_news(("t", 0), data(0, 5))
+    session.has_news(("t", 0), (5, 0))
     sessions.wanted(fetch(session.id, 1, {0: 11}), WITH_SESSIONS, 0)
-    assert not session.has_news(("t", 0), data(0, 5))
+    assert not session.has_news(("t", 0), (5, 0))
 
 
 def test_lost_or_repeated_fetch_ends_in_an_epoch_error() -> None:
