@@ -23,6 +23,8 @@ class Client:
     idempotent           whether the producer is idempotent
     request_timeout_ms   the timeout of an operation with all its retries
     t                    when the process started; 0 if not known
+    commit_copies_ms     the least duration of a commit call in which the client may have sent the commit twice, if a
+                         copy may take effect after later commits (Kafka clients); −1: coordinators refuse such a copy
     """
 
     name: str
@@ -30,6 +32,7 @@ class Client:
     idempotent: bool = True
     request_timeout_ms: int = 30_000
     t: int = 0
+    commit_copies_ms: int = -1
 
 
 @frozen

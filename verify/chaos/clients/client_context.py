@@ -51,15 +51,16 @@ class AcknowledgedRecord(NamedTuple):
 class ClientContext:
     """The environment of all clients of a process; it belongs to the process's event loop.
 
-    servers         the bootstrap servers
-    topics          the topics that the clients use
-    open_history    opens the history of a client
-    timeout_ms      the time limit of each operation, including retries
-    poll_ms         how long a poll waits for records
-    fetch_wait_ms   how long a broker waits for records before it answers a consumer's fetch
-    stopping        set when the clients are asked to stop
-    acknowledged    the last 512 acknowledged records of each partition, from the producers of this process with
-                    acks=all
+    servers            the bootstrap servers
+    topics             the topics that the clients use
+    open_history       opens the history of a client
+    timeout_ms         the time limit of each operation, including retries
+    poll_ms            how long a poll waits for records
+    fetch_wait_ms      how long a broker waits for records before it answers a consumer's fetch
+    commit_copies_ms   the same in the histories of the clients (`tidelog.history.operations.Client`)
+    stopping           set when the clients are asked to stop
+    acknowledged       the last 512 acknowledged records of each partition, from the producers of this process with
+                       acks=all
     """
 
     servers: str
@@ -72,6 +73,7 @@ class ClientContext:
     timeout_ms: int = 15_000
     poll_ms: int = 200
     fetch_wait_ms: int = 500
+    commit_copies_ms: int = -1
     stopping: Flag = field(default_factory=Flag)
     acknowledged: dict[TopicPartition, deque[AcknowledgedRecord]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=_REMEMBERED))
@@ -85,7 +87,8 @@ class ClientContext:
         """Open the history of the client of this name, beginning with a header, and return it. The caller closes it.
         `acks` and `idempotent` describe a producer.
         """
-        return self.open_history(Client(name, acks, idempotent, self.timeout_ms, self.now_ns()))
+        header = Client(name, acks, idempotent, self.timeout_ms, self.now_ns(), self.commit_copies_ms)
+        return self.open_history(header)
 
     def producer(self, name: str, *, opener: Opener | None = None, **options: Any) -> Producer:
         return self._environment(opener).create(Producer, self.servers, client_id=name, **options)

@@ -31,6 +31,8 @@ T = TypeVar("T")
 _RESETS: Final = {"none": "error"}
 #: The time limit of each request, which is far below that of an operation, so that librdkafka can repeat a request.
 _REQUEST_MS: Final = 4_000
+#: librdkafka repeats a request without an answer after this time, with jitter of ±20 %, or later.
+RETRY_BACKOFF_MS: Final = 100
 _CLOSE_S: Final = 10.0
 #: The additional time for a call whose caller has given up, until the consumer counts as hung.
 _LATE_S: Final = 5.0
@@ -75,6 +77,7 @@ class ConfluentConsumer:
                 "heartbeat.interval.ms": heartbeat_interval_ms,
                 "partition.assignment.strategy": ",".join(partition_assignment_strategy),
                 "socket.timeout.ms": _REQUEST_MS,
+                "retry.backoff.ms": RETRY_BACKOFF_MS,
                 "allow.auto.create.topics": False,
             }
         )

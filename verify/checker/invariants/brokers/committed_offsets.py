@@ -4,7 +4,7 @@ one owner.
 A committer must increase a partition's offset from commit to commit and use each value once. The values alone then
 identify the commit that a reader saw, and no search is needed: two sorted lists per partition, O(m log m) for m events.
 A committer that follows a log must go back after an unclean election has removed records; only then is the last commit
-searched for. Times are of one clock, in any unit.
+searched for. A delayed commit of a Kafka client goes back, too (`delayed_commits.py`). Times are of one clock (ns).
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from functools import partial
 
 from tidelog.frozen_dataclass import frozen
 from tidelog.history.broker_events import BecomeLeader
 from tidelog.history.group_operations import Assigned, CommitFailed, CommitInvoked, CommitOk, CommittedOk, CommitUnknown
+from tidelog.history.operations import Client
 from tidelog.model import TopicPartition
 from verify.checker.facts import Facts, Source
 from verify.checker.findings import seconds
 from verify.checker.invariant import Ending, Handler, Invariant
+from verify.checker.invariants.brokers.delayed_commits import Attempt, DelayedCommits, EndOf
 from verify.checker.timeline import RunningMax
-
-Attempt: TypeAlias = CommitOk | CommitFailed | CommitUnknown
 
 
 @frozen
@@ -47,14 +47,22 @@ class Register:
         self._fetches: list[CommittedOk] = []
         #: The time of the first request of a value that was not refused.
         self._first_asked: dict[int, float] = {}
+        self._delayed = DelayedCommits()
 
-    def begin(self, invoked: CommitInvoked) -> None:
-        """Add a commit request when it is sent."""
+    def begin(self, invoked: CommitInvoked, copies_ms: int) -> None:
+        """Add a commit request when it is sent, by a client with this `commit_copies_ms`."""
         self._begun.append((invoked.offset, invoked.t))
+        if copies_ms >= 0:
+            self._delayed.begin(invoked)
 
-    def commit(self, attempt: Attempt) -> None:
-        """Add the end of a commit request: accepted, refused, or with unknown outcome."""
+    def commit(self, attempt: Attempt, copies_ms: int, generation: int) -> None:
+        """Add the end of a commit request: accepted, refused, or with unknown outcome.
+
+        `generation` is the latest that any member of the group knew by then.
+        """
         self._attempts.append(attempt)
+        if copies_ms >= 0:
+            self._delayed.end(attempt, copies_ms, generation)
         if isinstance(attempt, CommitOk):
             self._promised.add(attempt.t1, attempt.offset)
         if not isinstance(attempt, CommitFailed):
@@ -72,15 +80,17 @@ class Register:
         """
         return fetch.offset >= 0 or self._promised.before(fetch.t0) is not None
 
-    def went_back(self, fetch: CommittedOk, losses: Iterable[tuple[int, int]]) -> Iterator[Violation]:
+    def went_back(self, fetch: CommittedOk, losses: Iterable[tuple[int, int]], end_of: EndOf) -> Iterator[Violation]:
         """Yield a violation if a fetch returns less than a value that was committed, or fetched, before its request.
 
         `losses` are (log end, time) of each leader that began with less than the committed records of the log. After
-        such a loss a smaller value may be right.
+        such a loss a smaller value may be right, and after a delayed commit of a Kafka client.
         """
         least, seen = self._promised.before(fetch.t0), self._shown.before(fetch.t0)
         most = max((each for each in (least, seen) if each is not None), default=-1)
         if fetch.offset >= most or self._had_to_go_back(fetch, most, losses):
+            return
+        if self._delayed and self._delayed.explain(fetch, self._attempts, self._fetches, self._begun, end_of):
             return
         here = f"the committed offset of group {fetch.group} was read as {fetch.offset}"
         if least is not None and fetch.offset < least:
@@ -117,6 +127,15 @@ class Register:
                 here = f"the committed offset of group {fetch.group} was read as {fetch.offset}"
                 yield Violation(fetch.tp, f"{here}, but no client had committed it", (*refused, fetch))
 
+    def returned(self) -> Iterator[Violation]:
+        """Yield a violation for each value that was read again although a delayed commit had overwritten it.
+
+        All commits must be known, so the call comes at the end.
+        """
+        for explained, fetch in self._delayed.returned(self._attempts, self._fetches, self._begun):
+            here = f"the committed offset of group {fetch.group} was read as {fetch.offset}"
+            yield Violation(fetch.tp, f"{here}, after {explained.offset} had replaced it", (explained, fetch))
+
     def _commit_of(self, offset: int) -> CommitOk:
         return next(each for each in self._attempts if each.offset == offset and isinstance(each, CommitOk))
 
@@ -142,6 +161,18 @@ class Generations:
             if first.member != assigned.member:
                 both = f"{first.member} and {assigned.member} own it in generation {assigned.generation}"
                 yield Violation(tp, f"{assigned.group}: {both}", (first, assigned))
+
+    def known_by(self, group: str, moment: float) -> int:
+        """Return the latest generation of the group that any member knew by then; −1: none."""
+        known = self._begun[group].until(moment) if group in self._begun else None
+        return -1 if known is None else known
+
+    def end_of(self, group: str, generation: int) -> float:
+        """Return when a member first learned of a later generation; infinity if none did."""
+        if group not in self._begun:
+            return math.inf
+        moments, latest = self._begun[group].settled()
+        return next((t for t, each in zip(moments, latest, strict=True) if each > generation), math.inf)
 
     def fence(self, commit: CommitOk) -> Iterator[Violation]:
         """Yield a violation if the commit was accepted although its generation was over before its request.
@@ -185,11 +216,12 @@ class CommittedOffsets(Invariant):
             BecomeLeader: self._leads,
         }
 
-    def _commit_invoked(self, _source: Source, event: CommitInvoked) -> None:
-        self._registers[event.group, event.tp].begin(event)
+    def _commit_invoked(self, source: Source, event: CommitInvoked) -> None:
+        self._registers[event.group, event.tp].begin(event, _copies_ms(source))
 
-    def _attempted(self, _source: Source, event: Attempt) -> None:
-        self._registers[event.group, event.tp].commit(event)
+    def _attempted(self, source: Source, event: Attempt) -> None:
+        generation = self._generations.known_by(event.group, event.t1)
+        self._registers[event.group, event.tp].commit(event, _copies_ms(source), generation)
         self._new_attempts.append(event)
 
     def _fetched(self, _source: Source, event: CommittedOk) -> None:
@@ -218,18 +250,24 @@ class CommittedOffsets(Invariant):
         for fetch in fetches:
             register = self._registers[fetch.group, fetch.tp]
             self.tally.observations += register.is_relevant(fetch)
-            self._report(register.went_back(fetch, self._losses(fetch.tp)))
+            end_of = partial(self._generations.end_of, fetch.group)
+            self._report(register.went_back(fetch, self._losses(fetch.tp), end_of))
 
     def conclude(self, ending: Ending) -> None:
         self.examine()
         for register in self._registers.values():
             self._report(register.never_committed())
+            self._report(register.returned())
 
     def _report(self, found: Iterator[Violation]) -> None:
         for broken in found:
             if not self.only_counted():
                 t = _moment(broken.operations[-1])
                 self.violated(broken.tp, t, broken.says, *map(_describe, broken.operations))
+
+
+def _copies_ms(source: Source) -> int:
+    return source.header.commit_copies_ms if isinstance(source.header, Client) else -1
 
 
 def _moment(operation: Attempt | CommittedOk | Assigned) -> int:
