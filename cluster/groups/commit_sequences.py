@@ -15,6 +15,8 @@ earlier epoch does not reach these rules, because a commit names the epoch of it
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from tidelog.errors import OutOfOrderSequenceError
 
 #: The number of committers that are remembered, and for how long after their last commit. Brokers execute no request
@@ -38,7 +40,8 @@ class CommitSequences:
     """The newest accepted commit of each committer, for all groups of one coordinated partition."""
 
     def __init__(self) -> None:
-        self._newest: dict[str, _Newest] = {}  # in the order of `used_ms`
+        # In the order of `used_ms`. The first key of a dict takes long to find if many keys before it were removed.
+        self._newest: OrderedDict[str, _Newest] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._newest)
@@ -63,16 +66,16 @@ class CommitSequences:
         Committers without a commit for MAX_IDLE_MS are forgotten; if more than MAX_COMMITTERS are left, those with the
         oldest commits are.
         """
-        newest = self._newest.pop(committer_id, None)
+        newest = self._newest.get(committer_id)
         if newest is None or newest.sequence < sequence:
-            newest = _Newest(sequence, now_ms)
+            newest = self._newest[committer_id] = _Newest(sequence, now_ms)
         newest.used_ms = now_ms
-        self._newest[committer_id] = newest
+        self._newest.move_to_end(committer_id)
         while True:
-            oldest = next(iter(self._newest))
-            if len(self._newest) <= MAX_COMMITTERS and now_ms - self._newest[oldest].used_ms <= MAX_IDLE_MS:
+            oldest = next(iter(self._newest.values()))
+            if len(self._newest) <= MAX_COMMITTERS and now_ms - oldest.used_ms <= MAX_IDLE_MS:
                 return
-            del self._newest[oldest]
+            self._newest.popitem(last=False)
 
     def acknowledge(self, committer_id: str, sequence: int) -> None:
         """Note that the whole commit was written and is about to be acknowledged."""
