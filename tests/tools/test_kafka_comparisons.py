@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from tools.bench.catalog import TABLES, select
 from tools.bench.environment import BenchEnvironment
@@ -15,6 +16,7 @@ from tools.bench.kafka import reference
 from tools.bench.kafka.brokers import jars_in
 from tools.bench.kafka.reference import KafkaReference
 from tools.bench.kafka_clients import latency, look_ups, throughput
+from tools.bench.kafka_clients.bare_broker import bare_broker
 from tools.bench.kafka_clients.comparisons import COMPARISONS, Comparison, Row
 from tools.bench.kafka_clients.mock_cluster import MockTarget, mock_cluster
 from tools.bench.results import Figure, NotMeasured
@@ -104,3 +106,14 @@ def test_wrong_answer_of_a_look_up_fails_the_measurement(mock: MockTarget) -> No
     # A mock does not search, and answers that no record is young enough.
     with pytest.raises(NotMeasured, match="looked up"):
         look_ups.measure(mock, 1, 0.1)
+
+
+def test_bare_broker_answers_produces_and_look_ups_by_itself(mock: MockTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency, "RECORDS", 50)
+    with bare_broker(mock) as bare:
+        assert latency.measure_produce(bare)["p50"] > 0
+        assert look_ups.measure(bare, 1, 0.1, filled=False)["rate"] > 0
+        topic = bare.create_topic(1)
+    consumer = Consumer({**mock.client, "group.id": "none"})
+    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30) == (0, 1), "the first record is real"
+    consumer.close()

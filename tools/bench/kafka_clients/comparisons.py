@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tools.bench.environment import BenchEnvironment, Benchmark
 from tools.bench.kafka_clients import failover, idle, latency, look_ups, throughput
+from tools.bench.kafka_clients.bare_broker import bare_broker
 from tools.bench.kafka_clients.mock_cluster import mock_cluster
 from tools.bench.kafka_clients.target import Target, TidelogTarget
 from tools.bench.records.load import in_words
@@ -25,6 +26,7 @@ class Row(NamedTuple):
     """One figure: the name of the measured value, what it is in words, its unit, its aim.
 
     has_ceiling   whether the mock cluster is measured for it as well
+    has_floor     whether bare brokers are measured for it as well
     """
 
     value: str
@@ -32,6 +34,7 @@ class Row(NamedTuple):
     unit: str
     aim: str = ""
     has_ceiling: bool = False
+    has_floor: bool = False
 
 
 Values = Mapping[str, float]
@@ -44,6 +47,7 @@ class Comparison:
     measure   measures once on a cluster, and returns the values by their names; the second argument is the time in
               seconds that a benchmark of a rate runs
     ceiling   the same for the mock cluster; None if the mock cannot do it
+    floor     the same for bare brokers; None if they are not measured
     """
 
     name: str
@@ -51,6 +55,7 @@ class Comparison:
     rows: tuple[Row, ...]
     measure: Callable[[Target, float], Values]
     ceiling: Callable[[Target, float], Values] | None = None
+    floor: Callable[[Target, float], Values] | None = None
 
     def figures(self) -> Sequence[Figure]:
         """Return the rows of the table, without the ceilings."""
@@ -74,18 +79,28 @@ class Comparison:
             for row in self.rows
             if row.has_ceiling
         ]
+        floors = [
+            Figure(self._key(row, "floor-"), f"{row.what}: bare brokers", row.unit)
+            for row in self.rows
+            if row.has_floor
+        ]
 
         def measure(env: BenchEnvironment) -> Values:
             require_client()
-            found = self.measure(TidelogTarget(env.cluster), env.seconds)
+            target = TidelogTarget(env.cluster)
+            found = self.measure(target, env.seconds)
             values = {self._key(row): found[row.value] for row in self.rows}
+            if self.floor is not None:
+                with bare_broker(target) as bare:
+                    lowest = self.floor(bare, env.seconds)
+                values |= {self._key(row, "floor-"): lowest[row.value] for row in self.rows if row.has_floor}
             if self.ceiling is not None:
                 with mock_cluster() as mock:
                     highest = self.ceiling(mock, env.seconds)
                 values |= {self._key(row, "ceiling-"): highest[row.value] for row in self.rows if row.has_ceiling}
             return values
 
-        return Benchmark(self.name, self.settings, (*self.figures(), *ceilings), measure)
+        return Benchmark(self.name, self.settings, (*self.figures(), *ceilings, *floors), measure)
 
     def kafka_keys(self) -> set[str]:
         """Return the keys of the values of a real Kafka, as in `Figure.kafka`."""
@@ -142,14 +157,25 @@ def _throughput(size: int, partitions: int) -> Comparison:
 
 def _look_ups(partitions: int) -> Comparison:
     words = f"{partitions} partition{'s' if partitions > 1 else ''} a request"
-    rate = Row("rate", f"`offsets_for_times`, {words}", "look-ups/s", "≥ 1 × Kafka", has_ceiling=True)
+    has_floor = partitions == 1
+    name = f"`offsets_for_times`, {words}"
+    rate = Row("rate", name, "look-ups/s", "≥ 1 × Kafka", has_ceiling=True, has_floor=has_floor)
+
+    def unchecked(target: Target, seconds: float) -> Values:
+        return look_ups.measure(target, partitions, seconds / 2, filled=False)
+
     return Comparison(
         f"{PREFIX}-look-ups-{partitions}p",
         f"random times among 100,000 records of 100 B in each partition, {words}; every answer checked",
         (rate,),
         lambda target, seconds: look_ups.measure(target, partitions, seconds / 2),
-        lambda target, seconds: look_ups.measure(target, partitions, seconds / 2, filled=False),
+        unchecked,
+        unchecked if has_floor else None,
     )
+
+
+def _measure_produce(target: Target, _: float) -> Values:
+    return latency.measure_produce(target)
 
 
 COMPARISONS: list[Comparison] = [
@@ -158,11 +184,12 @@ COMPARISONS: list[Comparison] = [
         f"{PREFIX}-latency",
         f"produce(…), flush(): {latency.RECORDS} records of 100 B after a warm-up, linger.ms 0",
         (
-            Row("p50", "synchronous produce, p50", "ms", "≤ 0.8 × Kafka", has_ceiling=True),
-            Row("p99", "… p99", "ms", "≤ 0.5 × Kafka", has_ceiling=True),
+            Row("p50", "synchronous produce, p50", "ms", "≤ 0.8 × Kafka", has_ceiling=True, has_floor=True),
+            Row("p99", "… p99", "ms", "≤ 0.5 × Kafka", has_ceiling=True, has_floor=True),
         ),
-        lambda target, _: latency.measure_produce(target),
-        lambda target, _: latency.measure_produce(target),
+        measure=_measure_produce,
+        ceiling=_measure_produce,
+        floor=_measure_produce,
     ),
     Comparison(
         f"{PREFIX}-end-to-end",

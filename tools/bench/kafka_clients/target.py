@@ -97,6 +97,10 @@ class Target(ABC):
         except KafkaException:
             return set()
 
+    def ports(self) -> dict[int, int]:
+        """Return the port of each broker for Kafka clients, by broker id."""
+        return {number: each.port for number, each in self._admin().list_topics(timeout=30).brokers.items()}
+
     def controller(self) -> int:
         """Return the broker that is the controller."""
         return int(self._admin().list_topics(timeout=30).controller_id)
