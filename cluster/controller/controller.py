@@ -20,6 +20,7 @@ from cluster.controller.effects import (
     ClearPossiblyShort,
     CloseChannel,
     Effect,
+    MoveChannel,
     OpenChannel,
     SendMetadata,
     WriteOutcome,
@@ -96,8 +97,8 @@ class Controller:
         return effects + self._send_states(complete, to_clients=to_clients, whole=True) + writes + self._bring_online()
 
     def brokers_changed(self, brokers: Mapping[int, BrokerRegistration]) -> list[Effect]:
-        """Compare all current registrations with the known ones, and handle brokers that registered, died or registered
-        again.
+        """Compare all current registrations with the known ones, and handle brokers that registered, died, registered
+        again, or have other addresses.
 
         A broker with another epoch has died and come back. The controller deals with its death first, and brings the
         broker online when no partition state counts on the earlier registration any more.
@@ -108,6 +109,7 @@ class Controller:
         gone = {b for b in known if b not in brokers or brokers[b].epoch != known[b].epoch}
         for broker_id in sorted(gone):
             effects += self._broker_failed(broker_id)
+        effects += self._addresses_changed([b for b in sorted(known.keys() - gone) if brokers[b] != known[b]], brokers)
         fresh = {b: broker for b, broker in brokers.items() if b not in known or b in gone}
         effects += self._note_lost(gone.union(b for b, broker in fresh.items() if broker.possibly_short))
         self._delay_registrations(fresh)
@@ -536,6 +538,20 @@ class Controller:
         self.replica_deletion.on_failed(broker_id)
         self.liveness.on_registration_ended(broker_id)
         return [CloseChannel(broker_id)] if context.brokers.pop(broker_id, None) else []
+
+    def _addresses_changed(self, broker_ids: Iterable[int], brokers: Mapping[int, BrokerRegistration]) -> list[Effect]:
+        """Take over the addresses of registered brokers, move their channels, and send UpdateMetadata to all brokers.
+
+        The marks `possibly_short` stay as they are known, because this controller itself clears them.
+        """
+        effects: list[Effect] = []
+        for broker_id in broker_ids:
+            group = self.context.brokers if broker_id in self.context.brokers else self.context.registering
+            if group[broker_id].listeners != brokers[broker_id].listeners:
+                group[broker_id] = replace(group[broker_id], listeners=brokers[broker_id].listeners)
+                if group is self.context.brokers:
+                    effects.append(MoveChannel(group[broker_id]))
+        return [*effects, SendMetadata(tuple(sorted(self.context.brokers)))] if effects else []
 
     def _delay_registrations(self, brokers: Mapping[int, BrokerRegistration]) -> None:
         """Note new registrations, which are brought online once their previous registrations are dealt with.

@@ -96,6 +96,16 @@ class OpenChannel:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveChannel:
+    """Have the channel of a broker use the addresses of this registration, which has the epoch of the earlier one.
+
+    Messages without an answer stay, and are sent to the new address.
+    """
+
+    broker: BrokerRegistration
+
+
+@dataclass(frozen=True, slots=True)
 class CloseChannel:
     """Close the channel to a broker whose registration has ended, and discard its unsent messages."""
 
@@ -112,6 +122,7 @@ Effect = (
     | AskLogEnds
     | ClearPossiblyShort
     | OpenChannel
+    | MoveChannel
     | CloseChannel
 )
 

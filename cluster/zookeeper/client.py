@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -42,7 +43,7 @@ from cluster.zookeeper.topic_znodes import TopicZnodes
 from cluster.zookeeper.write_conflicts import BrokerIdTaken, ControllerFenced, StateConflict
 from cluster.zookeeper.zookeeper_offsets import ZooKeeperOffsets
 from tidelog.clock import Clock
-from tidelog.model import NO_LEADER, TopicPartition
+from tidelog.model import NO_LEADER, Endpoint, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -175,9 +176,12 @@ class ZkClient(TopicZnodes):
         )
         return stat is not None and stat.czxid == broker_epoch
 
-    async def read_broker(self, broker_id: int) -> BrokerRegistration | None:
-        """Return one registration, or None if there is none or it cannot be read."""
-        node = await self._retrying.get_or_none(znodes.broker_path(broker_id))
+    async def read_broker(self, broker_id: int, *, watch: bool = False) -> BrokerRegistration | None:
+        """Return one registration, or None if there is none or it cannot be read.
+
+        A watch fires when the registration changes or ends.
+        """
+        node = await self._retrying.get_or_none(znodes.broker_path(broker_id), watch=watch)
         try:
             return None if node is None else znodes.decode_broker(broker_id, node.data, node.stat.czxid)
         except znodes.MalformedZnodeError as error:
@@ -187,25 +191,51 @@ class ZkClient(TopicZnodes):
     async def read_brokers(self, *, watch: bool = False) -> dict[int, BrokerRegistration]:
         """Return all registered brokers by id; unreadable registrations are left out.
 
-        A watch fires when a broker registers or its registration ends.
+        A watch of `/brokers/ids` fires when a broker registers or its registration ends, and one of `/brokers/ids/N`
+        when that registration changes or ends.
         """
         names = await self._retrying.until_answered(lambda: self._store.children(znodes.BROKER_IDS, watch=watch))
-        found = await asyncio.gather(*(self.read_broker(int(name)) for name in names if name.isdigit()))
+        found = await asyncio.gather(*(self.read_broker(int(name), watch=watch) for name in names if name.isdigit()))
         return {broker.broker_id: broker for broker in found if broker is not None}
 
-    async def fence_broker(self, broker_id: int, broker_epoch: int, epoch_version: int) -> bool:
+    async def fence_broker(
+        self, broker_id: int, broker_epoch: int, epoch_version: int, *, found_dead_at: Endpoint | None = None
+    ) -> bool:
         """Remove a dead broker's registration on behalf of the controller, if its epoch is still `broker_epoch`.
 
         Return True if the registration was removed, or if the answer was lost and the registration is gone. Return
-        False if the registration was gone, or newer, before. ControllerFenced.
+        False if the registration was gone, or newer, before. Also return False if its replication endpoint is not
+        `found_dead_at` (None: any), because a broker that has moved to another address does not answer at the old one.
+        ControllerFenced.
         """
         path = znodes.broker_path(broker_id)
+
+        def removal(node: Node) -> Operation | None:
+            if found_dead_at is not None:
+                with suppress(znodes.MalformedZnodeError):
+                    if znodes.decode_broker(broker_id, node.data, broker_epoch).replication_endpoint != found_dead_at:
+                        return None
+            return Delete(path, node.stat.version)
+
         return await self._change_registration(
-            broker_id,
-            broker_epoch,
-            lambda node: Delete(path, node.stat.version),
-            lambda operations: self._fenced(epoch_version, operations),
+            broker_id, broker_epoch, removal, lambda operations: self._fenced(epoch_version, operations)
         )
+
+    async def change_addresses(self, broker_id: int, broker_epoch: int, listeners: Mapping[str, Endpoint]) -> None:
+        """Replace the addresses in this process's registration, if its epoch is still `broker_epoch`.
+
+        Otherwise do nothing. The rest of the registration stays, also what the controller changes meanwhile.
+        """
+        path = znodes.broker_path(broker_id)
+
+        def with_addresses(node: Node) -> Operation | None:
+            registration = znodes.decode_broker(broker_id, node.data, broker_epoch)
+            if registration.listeners == listeners:
+                return None
+            data = znodes.encode_broker(replace(registration, listeners=listeners), self._clock.now_ms())
+            return Set(path, data, node.stat.version)
+
+        await self._change_registration(broker_id, broker_epoch, with_addresses, self._store.multi)
 
     async def clear_possibly_short(self, broker_id: int, broker_epoch: int, epoch_version: int) -> None:
         """Clear the mark `possibly_short` of a registration on behalf of the controller. ControllerFenced.

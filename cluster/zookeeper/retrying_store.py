@@ -34,10 +34,13 @@ class RetryingStore:
                 except OutcomeUnknownError:
                     await self.pause()
 
-    async def get_or_none(self, path: str) -> Node | None:
-        """Return the node, or None if there is none."""
+    async def get_or_none(self, path: str, *, watch: bool = False) -> Node | None:
+        """Return the node, or None if there is none.
+
+        A watch fires when the node is set or deleted; a node that does not exist is not watched.
+        """
         try:
-            return await self.until_answered(lambda: self._store.get(path))
+            return await self.until_answered(lambda: self._store.get(path, watch=watch))
         except NoNodeError:
             return None
 

@@ -15,6 +15,7 @@ from node.controller.outbox import Batch, Outbox, QuestionBatch
 from tidelog.errors import (
     BrokerError,
     DisconnectedError,
+    ProtocolError,
     StaleBrokerEpochError,
     StaleControllerEpochError,
     TidelogError,
@@ -80,6 +81,8 @@ class ControllerChannel:
 
     A closed connection also reveals at once that the broker has died. Every request carries the broker epoch of the
     registration, so that a later process of the same broker refuses it.
+
+    broker   the registration, with the addresses that the controller knows now
     """
 
     def __init__(self, broker: BrokerRegistration, open_connection: OpenConnection, owner: ChannelOwner) -> None:
@@ -107,6 +110,14 @@ class ControllerChannel:
                 self.outbox.put_metadata(states, deleted_topics, whole=whole)
         self._wake.set()
 
+    def move(self, broker: BrokerRegistration) -> None:
+        """Use the addresses of this registration from now on, which has the same epoch.
+
+        If the replication endpoint is another one, the channel connects there when no request is in flight.
+        """
+        self.broker = broker
+        self._wake.set()
+
     def close(self) -> None:
         """Close the connection and drop the messages without an answer; return at once."""
         self._task.cancel()
@@ -118,8 +129,9 @@ class ControllerChannel:
     async def _run(self) -> None:
         backoff = Backoff(LEAST_BACKOFF_MS, MOST_BACKOFF_MS)
         while True:
+            endpoint = self.broker.replication_endpoint
             try:
-                connection = await self._open(self.broker.replication_endpoint)
+                connection = await self._open(endpoint)
             except TidelogError as error:
                 log.debug("broker %d: %s", self.broker.broker_id, error)
                 if isinstance(error, DisconnectedError):
@@ -127,11 +139,13 @@ class ControllerChannel:
             else:
                 connection.on_closed(self._wake.set)
                 try:
+                    if connection.peer.broker_id != self.broker.broker_id:
+                        raise ProtocolError(f"{endpoint} is broker {connection.peer.broker_id}")
                     if connection.peer.broker_epoch > self.broker.epoch:
                         self._owner.on_replaced(self.broker)
                     elif connection.peer.broker_epoch == self.broker.epoch:
                         backoff.reset()
-                        await self._serve(connection)
+                        await self._serve(connection, endpoint)
                     # With a lower epoch, the broker does not yet know of this registration: try again.
                 except TidelogError as error:
                     log.warning("cannot send to broker %d: %s", self.broker.broker_id, error)
@@ -143,13 +157,14 @@ class ControllerChannel:
                     self._owner.on_gone(self.broker)
             await asyncio.sleep(backoff.next_ms() / 1000)
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _serve(self, connection: Connection, endpoint: Endpoint) -> None:
         """Send the outbox over the connection, one request at a time, and pass the answers to the owner.
 
-        Return when the connection is closed, or when the broker refuses this controller's epoch or the registration.
+        Return when the connection is closed, when the broker refuses this controller's epoch or the registration, or
+        when the broker's replication endpoint is not `endpoint` any more.
         """
         loop = asyncio.get_running_loop()
-        while not connection.closed:
+        while not connection.closed and self.broker.replication_endpoint == endpoint:
             self._wake.clear()
             batch = self.outbox.peek()
             if batch is None:

@@ -304,7 +304,11 @@ class ControllerElector:
                 except TidelogError as error:
                     log.debug("controller %d: %s", controller_id, error)
                 if await self._probe(known.replication_endpoint) is ProbeOutcome.REFUSED:
-                    return known
+                    now = await self._zk_client.read_broker(controller_id)
+                    if now is None or now.replication_endpoint == known.replication_endpoint:
+                        return known
+                    # The controller has moved to another address: try it there.
+                    backoff.reset()
             await asyncio.sleep(backoff.next_ms() / 1000)
 
     def _on_event(self, event: StoreEvent) -> None:

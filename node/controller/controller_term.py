@@ -20,6 +20,7 @@ from cluster.controller.effects import (
     CloseChannel,
     CompleteReassignment,
     Effect,
+    MoveChannel,
     OpenChannel,
     RemoveTopic,
     SendLeaderAndIsr,
@@ -184,6 +185,9 @@ class ControllerTerm:
                     writes.append(effect)
                 case OpenChannel(broker):
                     self._channels[broker.broker_id] = ControllerChannel(broker, self._open_connection, self)
+                case MoveChannel(broker):
+                    if channel := self._channels.get(broker.broker_id):
+                        channel.move(broker)
                 case CloseChannel(broker_id):
                     if channel := self._channels.pop(broker_id, None):
                         channel.close()
@@ -368,7 +372,8 @@ class ControllerTerm:
     def _on_event(self, event: StoreEvent) -> None:
         match event:
             case NodeChanged(path):
-                self._dirty.add(path)
+                is_broker = path.startswith(f"{znodes.BROKER_IDS}/")
+                self._dirty.add(znodes.BROKER_IDS if is_broker else path)
             case SessionChanged(SessionState.EXPIRED):
                 self.end("the session with ZooKeeper has ended")
             case SessionChanged(SessionState.CONNECTED):
@@ -418,7 +423,9 @@ class ControllerTerm:
         self._condition.notify()
 
     async def _fence(self, broker: BrokerRegistration) -> bool:
-        fenced = await self._zk_client.fence_broker(broker.broker_id, broker.epoch, self.lease.epoch_version)
+        fenced = await self._zk_client.fence_broker(
+            broker.broker_id, broker.epoch, self.lease.epoch_version, found_dead_at=broker.replication_endpoint
+        )
         if fenced:
             # The brokers are read at once, because the watch of this removal fires only a little later.
             self._dirty.add(znodes.BROKER_IDS)

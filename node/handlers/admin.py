@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node.handlers.configs import Brokers, Configs, Topics
+from node.handlers.configs import Brokers, CheckAddresses, Configs, Topics, any_addresses
 from node.handlers.dispatch import HandlerTable
 from node.handlers.inspection.log_dirs import LogDirs
 from node.handlers.records.record_deletion import delete_records
@@ -10,9 +10,12 @@ from node.replication.replica_manager import ReplicaManager
 from tidelog.protocol.messages import ApiKey
 
 
-def admin_handlers(replicas: ReplicaManager, brokers: Brokers, topics: Topics) -> HandlerTable:
+def admin_handlers(
+    replicas: ReplicaManager, brokers: Brokers, topics: Topics, check_addresses: CheckAddresses = any_addresses
+) -> HandlerTable:
     """Return the part of the dispatch table for settings, log directories and the deletion of records."""
-    configs, log_dirs = Configs(brokers, topics, replicas.metadata, replicas.clock), LogDirs(replicas)
+    configs = Configs(brokers, topics, replicas.metadata, replicas.clock, check_addresses)
+    log_dirs = LogDirs(replicas)
     return {
         ApiKey.DESCRIBE_CONFIGS: lambda request, context: configs.describe(request, context.deadline_ms),
         ApiKey.ALTER_CONFIGS: lambda request, context: configs.replace(request, context.deadline_ms),

@@ -46,9 +46,9 @@ def _own(settings: DynamicSettings) -> Iterator[ConfigEntry]:
             kind = _TYPES.get(hints[each.name], ConfigType.LIST)
         name = each.name.replace("_", ".")
         given = [known for known in settings.synonyms(name) if known.source != ConfigSource.STATIC_BROKER_CONFIG]
-        default = None if each.default is MISSING else as_text(each.default)
+        default = None if each.default in (MISSING, ()) else as_text(each.default)
         # A setting without a default must have been given.
-        if each.name in settings.static.given or default is None:
+        if each.name in settings.static.given or each.default is MISSING:
             value = as_text(getattr(settings.static, each.name))
             given.append(ConfigSynonym(name, value, ConfigSource.STATIC_BROKER_CONFIG))
         yield _entry(name, given, default, kind, each.metadata["meaning"])
@@ -79,8 +79,8 @@ def _entry(
     synonyms = (*given, *built_in)
     return ConfigEntry(
         name,
-        synonyms[0].value,
-        synonyms[0].source,
+        synonyms[0].value if synonyms else None,
+        synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
         kind,
         is_read_only=name not in DYNAMIC_NAMES,
         synonyms=synonyms,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from node.handlers.config_descriptions import describe_all_brokers, describe_bro
 from node.metadata.internal_topics import InternalTopicRules
 from node.metadata.metadata_cache import MetadataCache
 from node.runtime.lock_with_deadline import lock_until
+from node.settings.broker_settings import BrokerSettings
 from node.settings.dynamic_settings import DYNAMIC_NAMES, DynamicSettings
 from storage.configs.descriptions import describe_topic
 from storage.configs.incremental_changes import changed, changed_texts
@@ -77,19 +78,36 @@ class Brokers(Protocol):
     async def change(self, name: str, change: Change) -> Mapping[str, str]: ...
 
 
+#: Raises InvalidConfigError if this broker cannot have the advertised addresses of these settings.
+CheckAddresses = Callable[[BrokerSettings], Awaitable[None]]
+
+
+async def any_addresses(settings: BrokerSettings) -> None:
+    """Accept any advertised addresses."""
+
+
 class Configs:
     """Describes and changes the settings of topics, of this broker, and of all brokers.
 
     Topic settings are read from and written to ZooKeeper; `metadata` shows when this broker has received a change. At
     most `_AT_ONCE` topics are read or written at a time. A topic that still waits for its turn at the request's
-    deadline (monotonic; below 0: none) is refused with REQUEST_TIMED_OUT.
+    deadline (monotonic; below 0: none) is refused with REQUEST_TIMED_OUT. `check_addresses` is called before the
+    advertised addresses of this broker change.
     """
 
-    def __init__(self, brokers: Brokers, topics: Topics, metadata: MetadataCache, clock: Clock) -> None:
+    def __init__(
+        self,
+        brokers: Brokers,
+        topics: Topics,
+        metadata: MetadataCache,
+        clock: Clock,
+        check_addresses: CheckAddresses = any_addresses,
+    ) -> None:
         self._brokers = brokers
         self._settings = brokers.settings
         self._metadata = metadata
         self._clock = clock
+        self._check_addresses = check_addresses
         self._topics = topics
         self._internal = InternalTopicRules.of(brokers.settings.static)
         self._turns = asyncio.Semaphore(_AT_ONCE)
@@ -224,28 +242,40 @@ class Configs:
     async def _alter_broker(self, alteration: ConfigAlteration | ReplacedConfigs, validate_only: bool) -> None:
         """Change the settings in ZooKeeper of this broker, or without a name of all brokers, and apply them here.
 
-        A setting that is not in ZooKeeper can be deleted, whatever its name, because Kafka's tools do so.
+        A setting that is not in ZooKeeper can be deleted, whatever its name, because Kafka's tools do so. If this
+        broker's addresses change, wait up to `_PROPAGATION_MS` until the controller has sent them to this broker.
         """
         if alteration.resource_name:
             self._raise_unless_mine(alteration.resource_name)
         lists = {"log.cleanup.policy": self._settings.current.topic_defaults.to_topic_configs()["cleanup.policy"]}
         changes = _changes(alteration)
 
-        def change(before: Mapping[str, str]) -> Mapping[str, str]:
+        name = alteration.resource_name or ALL_BROKERS
+
+        def change(before: Mapping[str, str]) -> tuple[Mapping[str, str], BrokerSettings]:
             if isinstance(alteration, ReplacedConfigs):
                 before = {}
             after = changed_texts(before, changes, lists)
             # Other programs may have written settings that brokers ignore. These may stay.
             named = {each.name for each in changes} | DYNAMIC_NAMES
-            self._settings.check({name: text for name, text in after.items() if name in named})
-            return after
+            valid = {name: text for name, text in after.items() if name in named}
+            return after, self._settings.check(valid, for_all=name == ALL_BROKERS)
 
-        name = alteration.resource_name or ALL_BROKERS
+        if name != ALL_BROKERS:
+            _, checked = change(await self._brokers.read(name))
+            await self._check_addresses(checked)
         if validate_only:
             change(await self._brokers.read(name))
-        else:
-            after = await self._brokers.change(name, change)
-            log.info("broker %s: settings changed to %s", name, after)
+            return
+        after = await self._brokers.change(name, lambda before: change(before)[0])
+        log.info("broker %s: settings changed to %s", name, after)
+        await self._metadata.progress.until(self._are_addresses_known, _PROPAGATION_MS)
+
+    def _are_addresses_known(self) -> bool:
+        """Return whether the metadata of clients has this broker's present addresses, or lacks the broker."""
+        current = self._settings.current
+        known = self._metadata.brokers.get(current.broker_id)
+        return known is None or all(known.endpoint_of(at.name) == at.advertised for at in current.listener_endpoints)
 
     def _raise_unless_mine(self, name: str) -> None:
         if name != str(self._settings.static.broker_id):

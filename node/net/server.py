@@ -136,7 +136,7 @@ class Server:
     times            the durations and the refusals of this listener's requests
     listen           binds the endpoint and moves the messages
     clients          where the connections of this listener are listed; None: nowhere
-    kafka_address    where Kafka clients connect, for the log line about one that came here; empty: nowhere
+    kafka_address    returns where Kafka clients connect, for the log line about one that came here; empty: nowhere
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Server:
         listen: Listen = Router,
         events: Events = NO_EVENTS,
         clients: ClientConnections | None = None,
-        kafka_address: str = "",
+        kafka_address: Callable[[], str] = lambda: "",
     ) -> None:
         self.endpoint = endpoint
         self._kafka_address = kafka_address
@@ -196,7 +196,7 @@ class Server:
         if now_ms < self._next_kafka_line_ms:
             return
         self._next_kafka_line_ms = now_ms + _KAFKA_LINE_PAUSE_MS
-        where = self._kafka_address or "a listener KAFKA, which this broker does not have"
+        where = self._kafka_address() or "a listener KAFKA, which this broker does not have"
         log.warning(
             "%s at %s: a peer speaks Kafka's protocol, but this port speaks Tidelog's: the connection is closed;"
             " Kafka clients connect to %s",

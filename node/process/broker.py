@@ -39,6 +39,7 @@ from node.net.server import Server
 from node.observability.health_endpoints import HealthEndpoints
 from node.observability.metrics import Metrics
 from node.observability.readiness import why_not_ready
+from node.process.advertised_addresses import AdvertisedAddresses
 from node.process.controlled_shutdown import ControlledShutdown
 from node.process.environment import BrokerEnvironment
 from node.process.registration import Registration
@@ -53,14 +54,13 @@ from node.runtime.loop_budget import LoopBudget
 from node.settings.broker_config_watch import BrokerConfigWatch
 from node.settings.broker_settings import BrokerSettings
 from node.settings.dynamic_settings import DynamicSettings
-from node.settings.listeners import ListenerEndpoint, counterpart, require_own_addresses
+from node.settings.listeners import ListenerEndpoint, require_own_addresses
 from storage.compaction.throttle import Throttle
 from storage.configs.log_config import LogConfig
 from storage.log_maintenance import LogMaintenance
 from storage.log_manager import LogManager
 from tidelog.errors import StorageError
 from tidelog.model import Endpoint, TopicPartition
-from tidelog.protocol.listeners import CLIENTS
 from tidelog.protocol.messages import ApiKey
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,8 @@ class Broker:
         )
         await self._session.start()
         self._undo.push_async_callback(self._session.stop)
-        listeners = settings.listener_endpoints
+        # The files say which listeners there are, and ZooKeeper may have other advertised addresses for them.
+        listeners = self._dynamic.current.listener_endpoints
         require_own_addresses(settings.broker_id, listeners, (await zk_client.read_brokers()).values())
 
         self._health.stage = "opening its logs"
@@ -157,10 +158,11 @@ class Broker:
 
         self._health.expose(self._metrics())
         self._health.stage = "registering with ZooKeeper"
-        registration = self._registration_at(zk_client, listeners)
+        registration = self._make_registration(zk_client)
         # The end of the registration makes the controller treat this broker as gone, so that no other broker connects
         # to it any more.
         self._undo.push_async_callback(registration.stop)
+        self._dynamic.subscribe(lambda: registration.change_addresses(self._addresses.by_listener))
         self._identity.broker_epoch = await registration.start()
         self._undo.push_async_callback(self._elector.stop)
         await self._elector.start()
@@ -227,6 +229,7 @@ class Broker:
         settings = self._settings
         self._identity = Identity(self._cluster_id, settings.broker_id, dial=self._environment.dial, clock=self._clock)
         self._metadata = MetadataCache(self._cluster_id)
+        self._addresses = AdvertisedAddresses(self._dynamic, zk_client, self._identity, self._metadata)
         self._clients = ClientConnections(self._clock, self._known_topic)
         wait_ms = settings.replica_fetch_wait_max_ms
         fetch_settings = FetchSettings(
@@ -289,7 +292,7 @@ class Broker:
         more = {
             **group_handlers(self._coordinator, in_zookeeper),
             **operator_handlers(self._replicas, settings.log_retention_check_interval_ms, description, self._clients),
-            **admin_handlers(self._replicas, self._broker_configs, zk_client.topic_configs),
+            **admin_handlers(self._replicas, self._broker_configs, zk_client.topic_configs, self._addresses.check),
             ApiKey.METADATA: lambda request, context: self._auto_creation.describe(request, context.listener),
         }
         return Handlers(self._replicas, self._metadata, zk_client, self._elector, more)
@@ -336,7 +339,7 @@ class Broker:
             listen=self._environment.listen,
             events=self._events,
             clients=None if listener.between_brokers else self._clients,
-            kafka_address=self._kafka_address(listener.name),
+            kafka_address=partial(self._addresses.for_kafka_clients_of, listener.name),
         )
         server.start()
         self._undo.callback(server.stop)
@@ -351,30 +354,13 @@ class Broker:
             settle=self._replicas.purgatories.complete_ready,
             now_ns=self._environment.monotonic_ns,
             limits=_limits(self._dynamic.current),
-            native_addresses=partial(self._native_addresses, counterpart(listener.name)),
+            native_addresses=partial(self._addresses.for_native_clients_of, listener.name),
             clients=self._clients,
         )
         self._dynamic.subscribe(lambda: opened.replace_limits(_limits(self._dynamic.current)))
         await opened.start()
         self._undo.push_async_callback(opened.stop)
         self._request_times[listener.name] = opened.times
-
-    def _kafka_address(self, listener: str) -> str:
-        """Return where the clients of this listener reach this broker by Kafka's protocol; empty: nowhere."""
-        kafka = {
-            each.name: str(each.advertised) for each in self._settings.listener_endpoints if each.for_kafka_clients
-        }
-        return kafka.get(counterpart(listener)) or next(iter(kafka.values()), "")
-
-    def _native_addresses(self, listener: str) -> list[str]:
-        """Return where live brokers have this listener, or TIDELOG if this broker has no such listener.
-
-        If no live broker has the listener, return this broker's own address.
-        """
-        own = {each.name: each.advertised for each in self._settings.listener_endpoints}
-        name = listener if listener in own else CLIENTS
-        found = [broker.endpoint_of(name) for _, broker in sorted(self._metadata.brokers.items())]
-        return [str(each) for each in found if each is not None] or [str(own[name])]
 
     async def _open_http_port(self) -> None:
         if self._settings.http_listener:
@@ -406,13 +392,13 @@ class Broker:
             ),
         )
 
-    def _registration_at(self, zk_client: ZkClient, listeners: Iterable[ListenerEndpoint]) -> Registration:
+    def _make_registration(self, zk_client: ZkClient) -> Registration:
         previous = self._logs.read_session() or ""
         return Registration(
             zk_client,
             BrokerRegistration(
                 self._settings.broker_id,
-                {listener.name: listener.advertised for listener in listeners},
+                self._addresses.by_listener,
                 possibly_short=self._logs.possibly_short,
             ),
             previous_session=int(previous) if previous.removeprefix("-").isdecimal() else 0,

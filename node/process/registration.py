@@ -1,10 +1,13 @@
-"""The registration of this broker, `/brokers/ids/N`: create it, watch it, and create it again when it is gone."""
+"""The registration of this broker, `/brokers/ids/N`: create it, watch it, and create it again when it is gone.
+
+If the broker's addresses change, the registration is written again. It keeps its epoch, so that leadership stays.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from cluster.state import BrokerRegistration
@@ -14,6 +17,8 @@ from cluster.zookeeper.store import NodeChanged, SessionChanged, SessionState, S
 from cluster.zookeeper.write_conflicts import BrokerIdTaken
 from node.events.recorder import NO_EVENTS, Events
 from tidelog.errors import StorageError
+from tidelog.model import Endpoint
+from tidelog.protocol.listeners import Listener
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +52,7 @@ class Registration:
     ) -> None:
         self._zk_client = zk_client
         self._registration = registration
+        self._written = registration.listeners  # the addresses in ZooKeeper
         self._previous_session = previous_session
         self._save_session = save_session
         self._on_lost = on_lost
@@ -74,6 +80,11 @@ class Registration:
         epoch = await self._register()
         self._task = asyncio.create_task(self._keep(), name="registration")
         return epoch
+
+    def change_addresses(self, listeners: Mapping[str, Endpoint]) -> None:
+        """Write these addresses into the registration, as soon as ZooKeeper answers, and into all later ones."""
+        self._registration = replace(self._registration, listeners=listeners)
+        self._changed.set()
 
     async def stop(self) -> None:
         """Stop watching, stop leading (`on_lost`), and remove the registration at once if ZooKeeper is connected.
@@ -105,8 +116,10 @@ class Registration:
         self._expired = False
         session_id = self._zk_client.store.session_id
         self._save_session(session_id)
-        epoch = await self._zk_client.register_broker(self._registration, self._previous_session)
+        registration = self._registration
+        epoch = await self._zk_client.register_broker(registration, self._previous_session)
         self._previous_session = session_id
+        self._written = registration.listeners
         self._registration = replace(self._registration, epoch=epoch)
         self._events.registered(epoch)
         return epoch
@@ -154,6 +167,7 @@ class Registration:
                 if not await self._zk_client.is_registered(broker_id, epoch, watch=True):
                     return
                 await self._check_possibly_short()
+                await self._write_addresses()
             except StoreError as error:
                 log.debug("reading the registration: %s", error)
                 await asyncio.sleep(_RETRY_S)
@@ -167,6 +181,18 @@ class Registration:
         if found is not None and found.epoch == self.broker_epoch and not found.possibly_short:
             self._registration = replace(self._registration, possibly_short=False)
             self._on_possibly_short_cleared()
+
+    async def _write_addresses(self) -> None:
+        listeners = self._registration.listeners
+        if listeners == self._written or self.broker_epoch < 0:
+            return
+        await self._zk_client.change_addresses(self._registration.broker_id, self.broker_epoch, listeners)
+        self._written = listeners
+        log.info(
+            "broker %d advertises %s from now on",
+            self._registration.broker_id,
+            ", ".join(str(Listener(name, endpoint)) for name, endpoint in listeners.items()),
+        )
 
     async def _retry_register(self) -> int:
         while True:

@@ -20,7 +20,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from node.settings.listeners import ListenerEndpoint, parse_listeners
+from node.settings.listeners import ListenerEndpoint, parse_listeners, with_changed_addresses
 from storage.configs.broker_config import SYNONYMS, renamed, topic_defaults
 from storage.configs.log_config import LogConfig
 from storage.configs.parsers import as_text, number
@@ -227,16 +227,19 @@ class BrokerSettings:
         return ours in _TOPIC_DEFAULTS or any(each.name == ours for each in _own_fields())
 
     def replaced(self, configs: Mapping[str, str]) -> BrokerSettings:
-        """Return these settings with the numbers and the defaults of topics in `configs`: texts by Kafka's names.
+        """Return these settings with those in `configs`: texts by Kafka's names.
 
-        Every name must be known (`knows`). Of several names for a default of topics, only the first one may be used,
-        because the others may be hidden by one in the file. All other settings stay, `given` too. Raise
-        InvalidConfigError, which names the wrong setting.
+        They may be numbers, defaults of topics, and `advertised.listeners`, which changes the addresses of the
+        listeners that it names. Every name must be known (`knows`). Of several names for a default of topics, only the
+        first one may be used, because the others may be hidden by one in the file. All other settings stay, `given`
+        too. Raise InvalidConfigError, which names the wrong setting.
         """
         texts = {name.replace(".", "_"): text for name, text in configs.items()}
         own: dict[str, Any] = {}
         for each in _own_fields():
-            if each.name in texts:
+            if each.name == "advertised_listeners" and each.name in texts:
+                own[each.name] = self._with_addresses(texts.pop(each.name))
+            elif each.name in texts:
                 text = texts.pop(each.name)
                 try:
                     own[each.name] = number(each.metadata["least"], each.metadata["most"])(text.strip())
@@ -244,6 +247,17 @@ class BrokerSettings:
                     raise InvalidConfigError(f"{each.name.replace('_', '.')}={text}: {error}") from None
         given = {_TOPIC_DEFAULTS[name]: text for name, text in texts.items()}
         return replace(self, **own, topic_defaults=topic_defaults(given, self.topic_defaults))
+
+    def _with_addresses(self, text: str) -> tuple[str, ...]:
+        changes = [part.strip() for part in text.split(",") if part.strip()]
+        try:
+            if not changes:
+                raise ConfigError("advertised_listeners: names no listener")
+            advertised = with_changed_addresses(self.advertised_listeners, changes)
+            parse_listeners(self.listeners, advertised)
+        except ConfigError as error:
+            raise InvalidConfigError(str(error).replace("advertised_listeners", "advertised.listeners")) from None
+        return advertised
 
     @classmethod
     def load(cls, *paths: Path) -> BrokerSettings:

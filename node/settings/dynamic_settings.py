@@ -18,9 +18,12 @@ log = logging.getLogger(__name__)
 
 #: Topics get these settings from the controller's broker, which takes them when it becomes the controller.
 _OF_THE_CONTROLLER = {"min.insync.replicas", "unclean.leader.election.enable"}
+#: The addresses of a broker. All brokers together cannot have one.
+ADVERTISED_LISTENERS = "advertised.listeners"
 #: The names of Kafka that can change. Of several names for a default of topics, only the first one can, as in Kafka.
 DYNAMIC_NAMES = frozenset(
     {
+        ADVERTISED_LISTENERS,
         "log.cleaner.backoff.ms",
         "log.cleaner.io.max.bytes.per.second",
         "max.connections",
@@ -64,7 +67,7 @@ class DynamicSettings:
         Brokers write only valid settings, but other programs can write to ZooKeeper too.
         """
         accepted: dict[str, str] = {}
-        self.of_all = self._accepted(of_all, accepted)
+        self.of_all = self._accepted(of_all, accepted, for_all=True)
         self.own = self._accepted(own, accepted)
         before, self.current = self.current, self.static.replaced(accepted)
         if self.current != before:
@@ -72,9 +75,14 @@ class DynamicSettings:
             for changed in self._listeners:
                 changed()
 
-    def check(self, configs: Mapping[str, str]) -> None:
-        """Raise InvalidConfigError if a setting is unknown or wrong, or cannot change while the broker runs."""
+    def check(self, configs: Mapping[str, str], *, for_all: bool = False) -> BrokerSettings:
+        """Return the settings with these changes of one broker, or of all brokers (`for_all`).
+
+        Raise InvalidConfigError if a setting is unknown or wrong, or cannot change while the broker runs.
+        """
         for name in configs:
+            if name == ADVERTISED_LISTENERS and for_all:
+                raise InvalidConfigError(f"{name}: each broker has its own addresses; name the broker")
             if name in _THROTTLES:
                 raise InvalidConfigError(
                     f"{name}: brokers do not throttle the traffic of replicas; leave the throttle out"
@@ -86,7 +94,7 @@ class DynamicSettings:
                     f"{name}: a broker takes this setting from its file when it starts; edit the file and restart"
                     " the broker"
                 )
-        self.static.replaced(configs)
+        return self.static.replaced(configs)
 
     def synonyms(self, name: str) -> Iterator[ConfigSynonym]:
         """Yield the values that were given for a setting by Kafka's name, the one that counts first."""
@@ -98,12 +106,14 @@ class DynamicSettings:
         if text is not None:
             yield ConfigSynonym(name, text, ConfigSource.STATIC_BROKER_CONFIG)
 
-    def _accepted(self, configs: Mapping[str, str], accepted: dict[str, str]) -> dict[str, str]:
+    def _accepted(
+        self, configs: Mapping[str, str], accepted: dict[str, str], *, for_all: bool = False
+    ) -> dict[str, str]:
         """Return the valid settings of one set, and add them to those that were accepted before."""
         valid: dict[str, str] = {}
         for name, text in configs.items():
             try:
-                self.check({**accepted, name: text})
+                self.check({**accepted, name: text}, for_all=for_all)
             except InvalidConfigError as error:
                 log.error("a setting of brokers in ZooKeeper is ignored: %s", error)
             else:

@@ -68,6 +68,16 @@ def parse_listeners(listeners: Iterable[str], advertised_listeners: Iterable[str
     return tuple(endpoints)
 
 
+def with_changed_addresses(advertised_listeners: Iterable[str], changes: Iterable[str]) -> tuple[str, ...]:
+    """Return the advertised listeners with those of `changes` added, or in place of earlier ones of the same name.
+
+    Raise ConfigError with the name of the setting and the reason.
+    """
+    before = _by_name("advertised_listeners", advertised_listeners)
+    after = before | _by_name("advertised_listeners", changes)
+    return tuple(str(Listener(name, endpoint)) for name, endpoint in after.items())
+
+
 def counterpart(listener: str) -> str:
     """Return the name of the listener for the other kind of clients that is meant for the same network.
 

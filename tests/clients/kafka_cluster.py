@@ -67,14 +67,11 @@ class KafkaCluster:
             "log_dirs": [str(self._directory / f"broker-{broker_id}")],
             "zookeeper": self._zookeeper,
             "listeners": [f"TIDELOG://{native}", f"REPLICATION://{between}", f"KAFKA://{kafka}"],
-            "advertised_listeners": [
-                f"TIDELOG://{native}",
-                f"REPLICATION://{between}",
-                f"KAFKA://{LOOPBACK}:{self._advertised[broker_id]}",
-            ],
             "log_file": str(self._directory / f"broker-{broker_id}.log"),
             **self._settings,
         }
+        if self._advertised[broker_id] != self._ports[broker_id][2]:
+            settings["advertised_listeners"] = [f"KAFKA://{LOOPBACK}:{self._advertised[broker_id]}"]
         config = self._directory / f"broker-{broker_id}.toml"
         config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()))
         self._processes[broker_id] = Process.spawn(

@@ -15,6 +15,7 @@ from cluster.controller.effects import (
     CloseChannel,
     CompleteReassignment,
     Effect,
+    MoveChannel,
     OpenChannel,
     RemoveTopic,
     SendLeaderAndIsr,
@@ -111,6 +112,8 @@ class Cluster:
                     self.log.append(f"remove {topic}")
                 case OpenChannel(registration):
                     self.log.append(f"open {registration.broker_id}@{registration.epoch}")
+                case MoveChannel(registration):
+                    self.log.append(f"move {registration.broker_id} to {registration.replication_endpoint}")
                 case CloseChannel(broker_id):
                     self.unanswered.pop(broker_id, None)
                     self.log.append(f"close {broker_id}")

@@ -15,13 +15,13 @@ from cluster.controller.controller import Controller
 from cluster.controller.effects import SendLeaderAndIsr, SendMetadata, SendStopReplica
 from cluster.controller.leader_selection import REGISTRATION_DELAY_MS
 from cluster.state import PartitionState, TopicAssignment, VersionedState
-from tests.cluster.controller_stage import TP, Cluster, broker, short
+from tests.cluster.controller_stage import LISTENERS, TP, Cluster, broker, short
 from tidelog.errors import (
     ElectionNotNeededError,
     EligibleLeadersNotAvailableError,
     PreferredLeaderNotAvailableError,
 )
-from tidelog.model import NO_LEADER, TopicPartition
+from tidelog.model import NO_LEADER, Endpoint, TopicPartition
 from tidelog.protocol.control_messages import ANY_EPOCH
 
 
@@ -88,6 +88,41 @@ def test_broker_with_a_new_epoch_counts_as_failed_before_it_is_online() -> None:
     cluster.settle()
     assert cluster.news() == ["tell 2: t-0 leader=2 isr=2", "open 1@99", "tell 1: t-0 leader=2 isr=2"]
     assert cluster.state() == PartitionState(2, 1, (2,), 1)
+
+
+def test_changed_address_of_a_broker_is_sent_to_all_without_an_election() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.come(short(3, 30))
+    cluster.settle()
+    cluster.news()
+    before = cluster.state()
+    moved = {name: Endpoint("elsewhere", at.port) for name, at in LISTENERS.items()}
+    effects = cluster.controller.brokers_changed(
+        {**cluster.live, **{b: replace(cluster.live[b], listeners=moved) for b in (2, 3)}}
+    )
+    cluster.play(effects)
+    assert cluster.news() == ["move 2 to elsewhere:2", "move 3 to elsewhere:2"]
+    assert [each.broker_ids for each in effects if isinstance(each, SendMetadata)] == [(1, 2, 3)]
+    infos = {each.broker_id: each.replication_endpoint for each in cluster.context.live_brokers()}
+    assert infos == {1: Endpoint("h", 2), 2: Endpoint("elsewhere", 2), 3: Endpoint("elsewhere", 2)}
+    assert cluster.state() == before
+    assert cluster.controller.brokers_changed(cluster.context.brokers) == []
+
+
+def test_address_that_changes_during_a_registration_is_used_from_the_start() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.news()
+    cluster.come(short(2, 21))
+    moved = replace(short(2, 21), listeners={name: Endpoint("elsewhere", at.port) for name, at in LISTENERS.items()})
+    cluster.come(moved)
+    cluster.settle()
+    opened = [each for each in cluster.news() if each.startswith(("open", "move"))]
+    assert opened == ["open 2@21"]
+    assert cluster.context.brokers[2].replication_endpoint == Endpoint("elsewhere", 2)
 
 
 def test_a_lonely_replica_that_restarts_leads_again_two_epochs_later() -> None:

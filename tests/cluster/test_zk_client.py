@@ -14,7 +14,7 @@ from cluster.uuids import random_uuid
 from cluster.zookeeper import znodes
 from cluster.zookeeper.client import ZkClient
 from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper, NetworkConditions
-from cluster.zookeeper.store import Node, OutcomeUnknownError
+from cluster.zookeeper.store import Node, NodeChanged, OutcomeUnknownError
 from cluster.zookeeper.write_conflicts import AssignmentConflict, BrokerIdTaken, ControllerFenced, StateConflict
 from tests.cluster.stores import Server
 from tests.virtual_time import VirtualClock, on_virtual_time
@@ -390,6 +390,34 @@ async def test_a_fence_removes_only_the_registration_that_was_meant(server: Serv
     assert await zk_client.is_registered(1, epoch)
     assert await zk_client.fence_broker(1, epoch, lease.epoch_version)
     assert not await zk_client.is_registered(1, epoch)
+    await zk_client.store.close()
+
+
+async def test_broker_that_has_moved_is_not_fenced_for_its_old_address(server: Server) -> None:
+    zk_client = await join(server)
+    lease = await begin_term(zk_client)
+    epoch = await zk_client.register_broker(BROKER)
+    moved = {**BROKER.listeners, BROKERS: Endpoint("elsewhere", 2)}
+    await zk_client.change_addresses(1, epoch, moved)
+    assert not await zk_client.fence_broker(1, epoch, lease.epoch_version, found_dead_at=BROKER.replication_endpoint)
+    assert await zk_client.is_registered(1, epoch)
+    assert await zk_client.fence_broker(1, epoch, lease.epoch_version, found_dead_at=moved[BROKERS])
+    await zk_client.store.close()
+
+
+async def test_changed_addresses_keep_the_epoch_and_the_mark_of_a_registration(server: Server) -> None:
+    zk_client = await join(server)
+    epoch = await zk_client.register_broker(replace(BROKER, possibly_short=True))
+    fired: list[object] = []
+    zk_client.store.subscribe(fired.append)
+    await zk_client.read_brokers(watch=True)
+    moved = {**BROKER.listeners, BROKERS: Endpoint("elsewhere", 2)}
+    await zk_client.change_addresses(1, epoch - 1, moved)
+    assert (await zk_client.read_broker(1)) == replace(BROKER, epoch=epoch, possibly_short=True)
+    await zk_client.change_addresses(1, epoch, moved)
+    assert (await zk_client.read_broker(1)) == BrokerRegistration(1, moved, epoch, possibly_short=True)
+    await zk_client.store.sync("/")
+    assert fired == [NodeChanged(znodes.broker_path(1))]
     await zk_client.store.close()
 
 

@@ -553,6 +553,20 @@ WRITES = [
         also=(not_done(True),),  # after a lost request no client knows which of them has removed the node
     ),
     Row(
+        operation="ZkClient.change_addresses",
+        arrange=Stage.register,
+        call=lambda stage: stage.tested.change_addresses(3, stage.epoch, MOVED.listeners),
+        effect=znodes.broker_path(3),
+        fair=done(),
+        request_lost=done(),
+        answer_lost=done(),
+        changed=Cell(mark_cleared_by_another, done()),
+        anew=Cell(Stage.register_anew, not_done()),
+        deposed=Cell(Stage.depose, done()),
+        expired=expired(done()),
+        vanished=Cell(registration_gone, not_done()),
+    ),
+    Row(
         operation="ZkClient.clear_possibly_short",
         arrange=Stage.register,
         call=lambda stage: stage.tested.clear_possibly_short(3, stage.epoch, stage.lease.epoch_version),

@@ -43,7 +43,7 @@ from tidelog.protocol.admin_messages import (
     DescribedConfigs,
     IncrementalAlterConfigsRequest,
 )
-from tidelog.protocol.control_messages import TopicInfo, UpdateMetadataRequest
+from tidelog.protocol.control_messages import BrokerInfo, ListenerAddress, TopicInfo, UpdateMetadataRequest
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 
@@ -427,3 +427,115 @@ async def test_unknown_setting_makes_no_partition_unavailable() -> None:
         await cluster.elect(1)
         assert (await cluster.produce(b"x"))[0] == 0
         assert cluster.leader.replica().partition.min_insync_replicas == 2
+
+
+# --- the addresses of a broker -----------------------------------------------------------------------------
+
+ADVERTISED = "advertised.listeners"
+LISTENERS = "".join(
+    (
+        'listeners = ["TIDELOG://127.0.0.1:9600", "REPLICATION://127.0.0.1:9601", "KAFKA://127.0.0.1:9092"]\n',
+        'advertised_listeners = ["KAFKA://host-1:9092"]\n',
+    )
+)
+
+
+def addresses(settings: BrokerSettings) -> dict[str, str]:
+    return {each.name: str(each.advertised) for each in settings.listener_endpoints}
+
+
+async def test_unset_addresses_have_neither_a_value_nor_synonyms() -> None:
+    """Kafka describes this setting so, and calls it changeable."""
+    configs = Configs(MemoryBrokers(broker_settings()), TopicSettings(), MetadataCache("c"), SystemClock())
+    (entry,) = (await describe(configs, BROKER, "1", ADVERTISED, include_synonyms=True)).entries
+    assert (entry.value, entry.source, entry.synonyms) == (None, ConfigSource.DEFAULT_CONFIG, ())
+    assert not entry.is_read_only
+
+
+async def test_changed_address_hides_that_of_the_file_until_it_is_deleted(tmp_path: Path) -> None:
+    brokers = MemoryBrokers(loaded(tmp_path, LISTENERS))
+    configs = Configs(brokers, TopicSettings(), MetadataCache("c"), SystemClock())
+    before = addresses(brokers.settings.current)
+    change = ConfigChange(ADVERTISED, value="REPLICATION://host-9:19601, KAFKA://[::1]:19092")
+    assert (await alter(configs, BROKER, "1", change)).error_code == 0
+    after = addresses(brokers.settings.current)
+    assert after == {"TIDELOG": "127.0.0.1:9600", "REPLICATION": "host-9:19601", "KAFKA": "[::1]:19092"}
+    (entry,) = (await describe(configs, BROKER, "1", ADVERTISED, include_synonyms=True)).entries
+    assert (entry.value, entry.source) == (change.value, ConfigSource.DYNAMIC_BROKER_CONFIG)
+    assert [each.value for each in entry.synonyms] == [change.value, "KAFKA://host-1:9092"]
+    change = ConfigChange(ADVERTISED, value="TIDELOG://host-9:9600")
+    assert (await alter(configs, BROKER, "1", change)).error_code == 0
+    after = addresses(brokers.settings.current)
+    assert after == {**before, "TIDELOG": "host-9:9600"}, "the other listeners have the addresses of the file again"
+    assert (await alter(configs, BROKER, "1", ConfigChange(ADVERTISED, operation=ConfigOp.DELETE))).error_code == 0
+    assert addresses(brokers.settings.current) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("1", "KAFKA_X://h:1", "advertised.listeners: KAFKA_X is not among the listeners"),
+        ("1", "PLAINTEXT://h:1", "advertised.listeners: 'PLAINTEXT' is not a listener name"),
+        ("1", "KAFKA://h:70000", "advertised.listeners: 'h:70000' is not host:port"),
+        ("1", "KAFKA://h:1,KAFKA://h:2", "advertised.listeners: KAFKA is listed twice"),
+        ("1", "KAFKA://0.0.0.0:1", "advertised.listeners must have an address for KAFKA"),
+        ("1", " , ", "advertised.listeners: names no listener"),
+        ("", "KAFKA://h:1", "advertised.listeners: each broker has its own addresses; name the broker"),
+    ],
+)
+async def test_wrong_addresses_are_refused(tmp_path: Path, name: str, text: str, complaint: str) -> None:
+    brokers = MemoryBrokers(loaded(tmp_path, LISTENERS))
+    configs = Configs(brokers, TopicSettings(), MetadataCache("c"), SystemClock())
+    refused = await alter(configs, BROKER, name, ConfigChange(ADVERTISED, value=text))
+    assert refused.error_code == InvalidConfigError.code
+    assert str(refused.error_message).startswith(complaint)
+    assert brokers.configs == {}
+
+
+@pytest.mark.parametrize("dry", [False, True])
+async def test_addresses_that_do_not_lead_to_the_broker_are_not_written(tmp_path: Path, dry: bool) -> None:
+    checked: list[dict[str, str]] = []
+
+    async def refuse(settings: BrokerSettings) -> None:
+        checked.append(addresses(settings))
+        raise InvalidConfigError("not here")
+
+    brokers = MemoryBrokers(loaded(tmp_path, LISTENERS))
+    configs = Configs(brokers, TopicSettings(), MetadataCache("c"), SystemClock(), refuse)
+    change = ConfigChange(ADVERTISED, value="REPLICATION://host-9:1")
+    refused = await alter(configs, BROKER, "1", change, dry=dry)
+    assert (refused.error_code, refused.error_message) == (InvalidConfigError.code, "not here")
+    assert [each["REPLICATION"] for each in checked] == ["host-9:1"]
+    assert brokers.configs == {}
+
+
+@on_virtual_time
+async def test_changed_address_is_answered_when_metadata_has_it(tmp_path: Path) -> None:
+    metadata = MetadataCache("c")
+    brokers = MemoryBrokers(loaded(tmp_path, LISTENERS))
+    configs = Configs(brokers, TopicSettings(), metadata, VirtualClock())
+
+    def receive() -> None:
+        at = [
+            ListenerAddress(each.name, each.advertised.host, each.advertised.port)
+            for each in brokers.settings.current.listener_endpoints
+        ]
+        metadata.set_brokers([BrokerInfo(1, 10, tuple(at))], 0)
+        metadata.update(UpdateMetadataRequest(1, 1, (), (), ()))
+
+    receive()
+    altering = asyncio.create_task(alter(configs, BROKER, "1", ConfigChange(ADVERTISED, value="KAFKA://host-9:1")))
+    await asyncio.sleep(0.3)
+    assert not altering.done()
+    receive()
+    await asyncio.sleep(0.01)
+    assert altering.done() and altering.result().error_code == 0
+
+
+def test_invalid_addresses_in_zookeeper_are_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = MemoryBrokers(loaded(tmp_path, LISTENERS)).settings
+    before = settings.current
+    settings.apply({ADVERTISED: "KAFKA://h:1"}, {ADVERTISED: "KAFKA_X://h:1"})
+    assert settings.current == before
+    assert "KAFKA_X is not among the listeners" in caplog.text
+    assert "each broker has its own addresses" in caplog.text

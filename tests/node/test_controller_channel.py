@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,7 +65,7 @@ def channel_of(owner: Owner, *refusals: Exception, delays_s: Sequence[float] = (
         return UpdateMetadataResponse(0)
 
     async def opened(_: Endpoint) -> Any:
-        connection = SimpleNamespace(peer=SimpleNamespace(broker_epoch=10), closed=False, call=call)
+        connection = SimpleNamespace(peer=SimpleNamespace(broker_id=1, broker_epoch=10), closed=False, call=call)
         connection.on_closed = connection.close = lambda *_: None
         return connection
 
@@ -111,3 +112,59 @@ async def test_channel_reports_an_unexpected_error() -> None:
     channel_of(owner).enqueue(SendMetadata((1,)))
     await until(lambda: bool(owner.failures))
     assert isinstance(owner.failures[0], ValueError)
+
+
+@on_virtual_time
+async def test_channel_of_a_moved_broker_sends_the_rest_to_the_new_address() -> None:
+    dialed: list[Endpoint] = []
+    gone: list[BrokerRegistration] = []
+    answered = asyncio.Event()
+
+    async def call(*_: object, **__: object) -> UpdateMetadataResponse:
+        await answered.wait()
+        return UpdateMetadataResponse(0)
+
+    async def opened(endpoint: Endpoint) -> Any:
+        dialed.append(endpoint)
+        connection = SimpleNamespace(peer=SimpleNamespace(broker_id=1, broker_epoch=10), closed=False, call=call)
+        connection.on_closed = lambda _: None
+        connection.close = lambda: setattr(connection, "closed", True)
+        return connection
+
+    owner = Owner()
+    owner.on_gone = gone.append  # type: ignore[method-assign]
+    channel = ControllerChannel(BROKER, opened, owner)
+    channel.enqueue(SendStopReplica(1, (StopReplicaPartition("t", 0, 0, delete=True),)))
+    await asyncio.sleep(0.1)
+    channel.enqueue(SendMetadata((1,)))
+    moved = replace(BROKER, listeners={BROKERS: Endpoint("elsewhere", 2)})
+    channel.move(moved)
+    await asyncio.sleep(0.1)
+    assert dialed == [Endpoint("h", 1)], "the request in flight is not repeated"
+    answered.set()
+    await until(lambda: channel.outbox.empty)
+    assert (dialed, channel.broker) == ([Endpoint("h", 1), Endpoint("elsewhere", 2)], moved)
+    assert [each for each, _ in owner.answers] == [StopBatch, MetadataBatch]
+    assert not gone, "the broker has not failed"
+    channel.close()
+
+
+@on_virtual_time
+async def test_channel_sends_nothing_to_another_broker_at_the_address() -> None:
+    """An answer of a later registration would count as the end of this one."""
+    owner = Owner()
+    replaced: list[BrokerRegistration] = []
+    owner.on_replaced = replaced.append  # type: ignore[method-assign]
+    calls: list[object] = []
+
+    async def opened(_: Endpoint) -> Any:
+        connection = SimpleNamespace(peer=SimpleNamespace(broker_id=2, broker_epoch=11), closed=False)
+        connection.on_closed = connection.close = lambda *_: None
+        connection.call = lambda *call, **_: calls.append(call)
+        return connection
+
+    channel = ControllerChannel(BROKER, opened, owner)
+    channel.enqueue(SendMetadata((1,)))
+    await asyncio.sleep(5)
+    assert (replaced, calls) == ([], [])
+    channel.close()

@@ -60,7 +60,7 @@ async def test_kafka_client_at_our_port_is_logged_with_the_right_address(caplog:
         lambda request, context: None,
         clock,
         between_brokers=False,
-        kafka_address="host-1:9092",
+        kafka_address=lambda: "host-1:9092",
     )
     server.start()
 

@@ -218,6 +218,70 @@ async def test_broker_that_loses_its_id_is_notified(zookeeper: MemoryZooKeeper) 
     await second.registration.stop()
 
 
+# --- other addresses -------------------------------------------------------------------------------------------
+
+MOVED = {**LISTENERS, BROKERS: Endpoint("elsewhere", 9601)}
+
+
+@on_virtual_time
+async def test_changed_addresses_are_written_without_a_new_epoch(zookeeper: MemoryZooKeeper) -> None:
+    node = Node(zookeeper)
+    epoch = await node.start()
+    node.registration.change_addresses(MOVED)
+    await asyncio.sleep(0.1)
+    assert await node.zk_client.read_broker(1) == BrokerRegistration(1, MOVED, epoch)
+    node.registration.change_addresses(LISTENERS)
+    await asyncio.sleep(0.1)
+    assert await node.zk_client.read_broker(1) == replace(BROKER, epoch=epoch)
+    assert node.events == []
+    await node.registration.stop()
+
+
+@on_virtual_time
+async def test_addresses_changed_without_zookeeper_are_written_later(zookeeper: MemoryZooKeeper) -> None:
+    node = Node(zookeeper)
+    epoch = await node.start()
+    node.store.network.refuse()
+    node.registration.change_addresses(MOVED)
+    await asyncio.sleep(0.1)
+    node.store.network.heal()
+    await asyncio.sleep(0.5)
+    assert await node.zk_client.read_broker(1) == BrokerRegistration(1, MOVED, epoch)
+    await node.registration.stop()
+
+
+@on_virtual_time
+async def test_each_later_registration_has_the_changed_addresses(zookeeper: MemoryZooKeeper) -> None:
+    node = Node(zookeeper)
+    first = await node.start()
+    zookeeper.expire(node.store.session_id)
+    node.registration.change_addresses(MOVED)
+    await node.until("lost", "registered")
+    await asyncio.sleep(0.1)
+    found = await node.zk_client.read_broker(1)
+    assert found is not None and found.listeners == MOVED and found.epoch > first
+    await node.registration.stop()
+
+
+@on_virtual_time
+async def test_addresses_changed_during_the_registration_are_written_after_it(
+    zookeeper: MemoryZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(zookeeper)
+    register = node.zk_client.register_broker
+
+    async def register_slowly(registration: BrokerRegistration, previous_session: int = 0) -> int:
+        epoch = await register(registration, previous_session)
+        node.registration.change_addresses(MOVED)
+        return epoch
+
+    monkeypatch.setattr(node.zk_client, "register_broker", register_slowly)
+    epoch = await node.start()
+    await asyncio.sleep(0.1)
+    assert await node.zk_client.read_broker(1) == BrokerRegistration(1, MOVED, epoch)
+    await node.registration.stop()
+
+
 # --- the mark of a possibly short log --------------------------------------------------------------------------
 
 
