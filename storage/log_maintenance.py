@@ -64,6 +64,8 @@ class LogMaintenance:
         self._retired_lock = threading.Lock()
         #: Logs that are being compacted, and logs with a damaged batch, which are not compacted until the next start.
         self._excluded: set[Log] = set()
+        #: The partitions of the rounds that have not ended.
+        self._cleaned: set[TopicPartition] = set()
         #: The time (ms) at which unflushed records of a log were first seen.
         self._unflushed_since: dict[Log, int] = {}
         self._stopping = False
@@ -152,7 +154,8 @@ class LogMaintenance:
             try:
                 log.flush(rolled_only=not due)
             except StorageError as error:
-                self.logs.report(tp, error)
+                if self.logs.logs().get(tp) is log:  # the log may have moved to another directory meanwhile
+                    self.logs.report(tp, error)
                 continue
             flushed += due
             if waits and not due:
@@ -165,14 +168,14 @@ class LogMaintenance:
         """Return a round for the log with the highest dirty ratio that is in no round; None if none needs compaction.
 
         `upper_bounds` has, for each log that may be compacted, the first offset that must not be compacted. A log in
-        which compaction found a damaged batch, or failed unexpectedly, is skipped until the next start. For the owner
-        only.
+        which compaction found a damaged batch, or failed unexpectedly, is skipped until the next start. A log that is
+        moved to another directory is skipped until the move has ended. For the owner only.
         """
         self._excluded = {log for log in self._excluded if not log.closed}
         best: CleaningPlan | None = None
         for tp, upper_bound in upper_bounds.items():
             log = self.logs.logs().get(tp)
-            if log is None or not log.config.compact or log in self._excluded:
+            if log is None or not log.config.compact or log in self._excluded or tp in self.logs.futures:
                 continue
             try:
                 plan = plan_cleaning(log, self.logs.cleaner_offset(tp), now_ms, upper_bound)
@@ -190,8 +193,17 @@ class LogMaintenance:
         if best is None:
             return None
         self._excluded.add(best.log)
+        self._cleaned.add(chosen)
         cleaning = Cleaning(best, self._files, map_bytes=self._map_bytes, pace=self._pace(self._throttle()))
         return CleaningRound(self, chosen, cleaning)
+
+    def is_cleaning(self, tp: TopicPartition) -> bool:
+        """Return whether a round of the partition's log has not ended. For the owner only."""
+        return tp in self._cleaned
+
+    def ended(self, tp: TopicPartition) -> None:
+        """Note that the round of the partition's log has ended. For the owner only."""
+        self._cleaned.discard(tp)
 
     def release(self, log: Log) -> None:
         """Allow the next round of this log, after its round has ended. For the owner only."""
@@ -278,6 +290,7 @@ class CleaningRound:
         the manager, unless the log was closed or lost segments meanwhile.
         """
         tp, cleaning, error = self.topic_partition, self._cleaning, self._error
+        self._maintenance.ended(tp)
         if error is not None and not isinstance(error, _TRANSIENT_ERRORS) and not cleaning.overtaken:
             unforeseen = None if isinstance(error, UncleanableLogError) else error
             _LOG.error("%s: not compacted until the next start of the broker: %s", tp, error, exc_info=unforeseen)

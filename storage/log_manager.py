@@ -26,7 +26,9 @@ from storage.directory.startup_inventory import StartupInventory
 from storage.files import Files
 from storage.log.log import Log
 from storage.log_names import log_name
-from tidelog.errors import DataDirectoryError, IneligibleReplicaError, StorageError
+from storage.moves.future_log import FutureLog
+from storage.moves.future_logs import FutureLogs
+from tidelog.errors import DataDirectoryError, IneligibleReplicaError, LogDirNotFoundError, StorageError
 from tidelog.model import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -41,6 +43,8 @@ class LogManager:
 
     directories   the working directories, in the order of the setting log_dirs
     failures      for each other directory, why it does not work
+    files         the file system of the directories
+    futures       the logs that moves between the directories fill
     """
 
     def __init__(
@@ -48,7 +52,8 @@ class LogManager:
     ) -> None:
         self.directories = tuple(directories)  # replaced whole, because other threads iterate over it
         self.failures = dict(failures)
-        self._files = files
+        self.files = files
+        self.futures = FutureLogs(files)
         #: Topic ids of partitions whose logs are, or may be, in an offline directory.
         self._offline: dict[TopicPartition, str] = {}
         self._unreadable_topics: Collection[str] = ()
@@ -128,6 +133,7 @@ class LogManager:
         logs that are being opened. DataDirectoryError if two directories hold a log of the same partition. StorageError
         if no directory works any more.
         """
+        self.futures.finish_replacements(self.directories, self.failures)
         inventory = StartupInventory(self.directories, hosted, unreadable_topics)
         inventory.raise_if_found_twice()
 
@@ -143,6 +149,7 @@ class LogManager:
         if any(directory.closed for directory in self.directories):
             return
         self._record_absent(inventory)
+        self.futures.find(self.directories, self.directory_of, hosted, unreadable_topics)
         self._unreadable_topics = inventory.unreadable_topics
         for path, error in self.failed():
             self.take_offline(path, error)
@@ -174,7 +181,7 @@ class LogManager:
         before: dict[TopicPartition, str] = {}
         for directory in working:
             with directory.directory_failure_scope():
-                before |= lost_logs.read(self._files, directory.path)
+                before |= lost_logs.read(self.files, directory.path)
         lost = inventory.lost(absent, before)
         if lost:
             _LOG.error(
@@ -218,7 +225,7 @@ class LogManager:
         candidates for it exist. InvalidTopicError as `log_name`.
         """
         log_name(tp)
-        directory = self._directory_of(tp)
+        directory = self.directory_of(tp)
         if directory is not None and partition_metadata.differ(directory.logs[tp].topic_id, topic_id):
             earlier = directory.logs[tp]
             _LOG.warning("%s: the log belongs to topic id %s instead of %s: set aside", tp, earlier.topic_id, topic_id)
@@ -238,19 +245,26 @@ class LogManager:
 
     def _create(self, tp: TopicPartition, config: LogConfig) -> LogDirectory:
         while working := [each for each in self.directories if each.works]:
-            directory = min(working, key=lambda each: len(each.logs))
+            directory = self._directory_for(tp, working)
             try:
                 for each in working:  # no directory may keep checkpoints of an earlier log of the partition
                     with each.directory_failure_scope(reraise=True):
                         each.checkpoints.lower_to(tp, 0)
                 with directory.directory_failure_scope(reraise=True):
                     directory.open_log(tp, config)
+                    self.futures.created(tp)
                     return directory
             except OutOfDescriptorsError:
                 raise
             except StorageError:
                 continue
         raise self._none_works()
+
+    def _directory_for(self, tp: TopicPartition, working: Iterable[LogDirectory]) -> LogDirectory:
+        """Return the directory for a new log: the one that was chosen for the partition, else that of fewest logs."""
+        preferred = self.futures.preferred(tp)
+        by_count = sorted(working, key=lambda each: len(each.logs))
+        return next((each for each in by_count if each.path == preferred), by_count[0])
 
     def _put_back(self, tp: TopicPartition, topic_id: str, config: LogConfig) -> LogDirectory | None:
         """Restore and open a stray log of this topic id; return None if there is none.
@@ -296,9 +310,10 @@ class LogManager:
         StorageError, also if the partition has no log. After an OutOfDescriptorsError the log is still in use.
         """
         log_name(tp)
-        directory = self._directory_of(tp)
+        directory = self.directory_of(tp)
         if directory is None:
             raise StorageError(f"there is no log of {tp}")
+        self.futures.cancel(tp)
         with directory.directory_failure_scope(reraise=True):
             return directory.set_aside(tp)
         raise AssertionError
@@ -313,6 +328,7 @@ class LogManager:
         """
         for tp in tps:
             log_name(tp)
+        self.futures.cancel(*tps)
         errors = []
         for directory in self.directories:
             if mine := [tp for tp in tps if tp in directory.logs]:
@@ -340,7 +356,40 @@ class LogManager:
                     return True
         return False
 
-    def _directory_of(self, tp: TopicPartition) -> LogDirectory | None:
+    # --- moves ---------------------------------------------------------------------------------------
+
+    def directory_named(self, path: str) -> LogDirectory:
+        """Return the working directory with this absolute path. LogDirNotFoundError; StorageError if it is offline."""
+        if os.path.isabs(path):
+            for directory in self.directories:
+                if os.path.abspath(directory.path) == os.path.normpath(path):
+                    if not directory.works:
+                        raise StorageError(f"the log directory {path} is offline")
+                    return directory
+            if any(os.path.abspath(each) == os.path.normpath(path) for each in self.failures):
+                raise StorageError(f"the log directory {path} is offline")
+        raise LogDirNotFoundError(f"{path!r} is not the absolute path of a log directory of this broker")
+
+    def replace_log(self, future: FutureLog) -> tuple[LogDirectory, Log]:
+        """Let a future log with all records take the place of the partition's log. StorageError, with no change.
+
+        Return the old log, still open, and its directory. For the owner only, between two appends.
+        """
+        tp, target = future.topic_partition, future.target
+        source = self.directory_of(tp)
+        if source is None or not target.works:
+            raise StorageError(f"{tp}: the log directory {target.path} is offline, or the log is gone")
+        future.become_current()
+        old = source.logs.pop(tp)
+        old.leader_epochs.close()  # the epochs of the old log must not be written any more
+        target.logs[tp] = future.log
+        if target.failure is not None:
+            future.log.fail(target.failure)
+        self.futures.forget(future)
+        return source, old
+
+    def directory_of(self, tp: TopicPartition) -> LogDirectory | None:
+        """Return the directory with the open log of the partition; None if there is none. Any thread may call this."""
         return next((directory for directory in self.directories if tp in directory.logs), None)
 
     # --- failures ------------------------------------------------------------------------------------
@@ -352,7 +401,7 @@ class LogManager:
         """
         if isinstance(error, OutOfDescriptorsError):
             return
-        if directory := self._directory_of(tp):
+        if directory := self.directory_of(tp):
             directory.fail(error)
 
     @property
@@ -380,6 +429,8 @@ class LogManager:
         directory.close(clean=False)
         gone = {tp: log.topic_id for tp, log in list(directory.logs.items())}
         self._offline |= gone
+        self.futures.cancel_in(directory)
+        self.futures.cancel(*gone)
         return tuple(gone)
 
     def _raise_if_none_works(self) -> None:
@@ -468,7 +519,7 @@ class LogManager:
 
     def cleaner_offset(self, tp: TopicPartition) -> int:
         """Return the offset up to which a log is compacted; 0 if unknown."""
-        directory = self._directory_of(tp)
+        directory = self.directory_of(tp)
         return 0 if directory is None else directory.checkpoints.cleaner_offset(tp)
 
     def record_cleaned(self, tp: TopicPartition, log: Log, offset: int, truncation_count: int) -> bool:
@@ -477,13 +528,13 @@ class LogManager:
         Nothing is recorded if the log was truncated since `truncation_count`, or if another log has replaced it.
         """
         recorded = False
-        if directory := self._directory_of(tp):
+        if directory := self.directory_of(tp):
             with directory.directory_failure_scope(later=True):
                 recorded = directory.checkpoints.write_cleaner_offset(tp, log, offset, truncation_count)
         return recorded
 
     def _record_lost(self, lost: dict[TopicPartition, str]) -> None:
-        self._write_to_each(lambda directory: lost_logs.write(self._files, directory.path, lost))
+        self._write_to_each(lambda directory: lost_logs.write(self.files, directory.path, lost))
         self._lost = lost
 
     def _write_to_each(self, write: Callable[[LogDirectory], object]) -> None:

@@ -268,6 +268,11 @@ def offsets_by_partition(name: str, value: Any, least: int = 0) -> dict[TopicPar
     return {tp: whole(f"{name}[{tp}]", each, least) for tp, each in by_partition(name, value).items()}
 
 
+def log_dirs(name: str, value: Any) -> dict[TopicPartition, str]:
+    """Return a dict of partitions to paths of log directories, each checked like `text`."""
+    return {tp: text(f"{name}[{tp}]", each) for tp, each in by_partition(name, value).items()}
+
+
 def commits(name: str, value: Any) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return a dict of partitions to the OffsetAndMetadata that a group commits.
 

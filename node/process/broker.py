@@ -46,6 +46,7 @@ from node.process.registration import Registration
 from node.process.zookeeper_session import ZooKeeperSession
 from node.replication.fetching.replica_fetcher import FetchSettings
 from node.replication.fetching.replica_fetchers import ReplicaFetchers
+from node.replication.log_dir_moves import LogDirMoves
 from node.replication.log_maintenance import MaintenanceLoop
 from node.replication.purgatories import Purgatories
 from node.replication.replica_manager import ReplicaManager
@@ -68,6 +69,8 @@ log = logging.getLogger(__name__)
 #: A follower's fetch of idle partitions waits up to this many times longer than a fetch of active partitions. The wait
 #: is at most this fraction of `replica_lag_time_max_ms`, so that the follower stays in the ISR.
 _IDLE_WAITS = 4
+#: A rate that no disk reaches.
+_UNLIMITED = 2**63 - 1
 #: The pause after a tick that failed.
 _TICK_AGAIN_MS = 100
 
@@ -166,10 +169,12 @@ class Broker:
         self._identity.broker_epoch = await registration.start()
         self._undo.push_async_callback(self._elector.stop)
         await self._elector.start()
-        maintenance = self._maintenance_loop()
+        maintenance = MaintenanceLoop(self._dynamic, self._replicas, self._logs, self._maintenance, self._clock)
         maintenance.start()
+        self._moves.start()
         self._coordinator.start()
         self._undo.push_async_callback(maintenance.stop)
+        self._undo.push_async_callback(self._moves.stop)
         # The controlled shutdown is the first step of a stop. This broker still answers meanwhile, so that clients
         # find the new leaders before they lose the old ones.
         self._undo.push_async_callback(self._move_leadership)
@@ -257,6 +262,15 @@ class Broker:
             loop_budget=loop_budget,
         )
         self._dynamic.subscribe(lambda: self._replicas.replace_topic_defaults(self._dynamic.current.topic_defaults))
+        self._maintenance = self._log_maintenance()
+        self._moves = LogDirMoves(
+            self._logs,
+            self._replicas,
+            self._environment.files,
+            self._dynamic,
+            self._maintenance.is_cleaning,
+            lambda: self._pace(_UNLIMITED),
+        )
         self._elector = ControllerElector(
             settings,
             zk_client,
@@ -292,7 +306,9 @@ class Broker:
         more = {
             **group_handlers(self._coordinator, in_zookeeper),
             **operator_handlers(self._replicas, settings.log_retention_check_interval_ms, description, self._clients),
-            **admin_handlers(self._replicas, self._broker_configs, zk_client.topic_configs, self._addresses.check),
+            **admin_handlers(
+                self._replicas, self._broker_configs, zk_client.topic_configs, self._moves, self._addresses.check
+            ),
             ApiKey.METADATA: lambda request, context: self._auto_creation.describe(request, context.listener),
         }
         return Handlers(self._replicas, self._metadata, zk_client, self._elector, more)
@@ -301,21 +317,19 @@ class Broker:
         topic = self._metadata.topic(name)
         return None if topic is None else topic.name
 
-    def _maintenance_loop(self) -> MaintenanceLoop:
+    def _log_maintenance(self) -> LogMaintenance:
         settings = self._settings
         # The settings limit the memory and the I/O of all cleaners together, so that each cleaner gets its share.
         cleaners = max(settings.log_cleaner_threads, 1)
-        maintenance = LogMaintenance(
+        return LogMaintenance(
             self._logs,
             self._environment.files,
             map_bytes=settings.log_cleaner_dedupe_buffer_size // cleaners,
-            throttle=lambda: Throttle(
-                self._dynamic.current.log_cleaner_io_max_bytes_per_second // cleaners,
-                self._environment.monotonic_ns,
-                self._environment.sleep_s,
-            ),
+            throttle=lambda: self._pace(self._dynamic.current.log_cleaner_io_max_bytes_per_second // cleaners),
         )
-        return MaintenanceLoop(self._dynamic, self._replicas, self._logs, maintenance, self._clock)
+
+    def _pace(self, bytes_per_second: int) -> Throttle:
+        return Throttle(bytes_per_second, self._environment.monotonic_ns, self._environment.sleep_s)
 
     def _open_directories(self) -> LogManager:
         paths = [Path(path) for path in self._settings.log_dirs]

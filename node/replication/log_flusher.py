@@ -64,6 +64,7 @@ class LogFlusher:
         log = replica.log
         try:
             while True:
+                log = replica.log  # another log once the replica has moved to another log directory
                 try:
                     await self._offload(log.flush)
                 except OutOfDescriptorsError:
@@ -72,10 +73,11 @@ class LogFlusher:
                     await asyncio.sleep(_RETRY_S)
                     continue
                 self._on_flushed(replica)
-                if not log.must_flush:
+                if not replica.log.must_flush:
                     return
         except StorageError as error:
-            self._on_error(error, replica.topic_partition)
+            if replica.log is log:
+                self._on_error(error, replica.topic_partition)
         finally:
             del self._in_progress[replica]
 

@@ -127,6 +127,11 @@ class Replica:
         waits_for = (config.flush_messages, config.min_insync_replicas)
         return waits_for != (before.flush_messages, before.min_insync_replicas)
 
+    def replace_log(self, log: ReplicaLog) -> None:
+        """Use another log with the same records from now on, because the replica has moved to its directory."""
+        self.log = log
+        self.flush_if_due()
+
     # --- flushing --------------------------------------------------------------------------------------------
 
     @property

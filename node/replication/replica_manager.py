@@ -266,12 +266,9 @@ class ReplicaManager:
 
         Raises StorageError if the disk fails, and OutOfDescriptorsError if the caller should retry.
         """
-        logs = self._logs.logs()
-        to_delete = []
-        for tp in tps:
+        to_delete = list(tps)
+        for tp in to_delete:
             self._forget(tp)
-            if tp in logs:
-                to_delete.append(tp)
         if to_delete:
             await self.offload(self._logs.delete, *to_delete)
 

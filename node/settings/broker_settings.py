@@ -105,6 +105,9 @@ class BrokerSettings:
     log_cleaner_io_max_bytes_per_second: int = _setting(
         "read rate of all cleaners together", _INT64, least=1 << 20, most=_INT64
     )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = _setting(
+        "copy rate of all moves of replicas between the log directories together", _INT64, least=1, most=_INT64
+    )
     log_cleaner_dedupe_buffer_size: int = _setting(
         "memory of all cleaners together for their offset maps", 128 << 20, least=1 << 20
     )

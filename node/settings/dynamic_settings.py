@@ -29,6 +29,7 @@ DYNAMIC_NAMES = frozenset(
         "max.connections",
         "max.connections.per.ip",
         "producer.id.expiration.ms",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
         *(synonyms[0][0] for synonyms in SYNONYMS.values()),
     }
     - _OF_THE_CONTROLLER
@@ -37,7 +38,6 @@ DYNAMIC_NAMES = frozenset(
 _THROTTLES = {
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",
-    "replica.alter.log.dirs.io.max.bytes.per.second",
 }
 
 
@@ -85,7 +85,7 @@ class DynamicSettings:
                 raise InvalidConfigError(f"{name}: each broker has its own addresses; name the broker")
             if name in _THROTTLES:
                 raise InvalidConfigError(
-                    f"{name}: brokers do not throttle the traffic of replicas; leave the throttle out"
+                    f"{name}: brokers do not throttle the traffic between replicas; leave the throttle out"
                 )
             if not BrokerSettings.knows(name):
                 raise InvalidConfigError(f"there is no broker setting {name[:100]!r}")

@@ -7,6 +7,7 @@ cleaner-offset-checkpoint          the offset up to which each log is compacted
 leadership-checkpoint              for each partition, the leadership on which this broker acted last
 
 A later log of the same partition inherits none of these values. Before a log is truncated, its offsets are lowered.
+While a log is moved here, the files have its values before the log is one of the open logs (`write_incoming`).
 """
 
 from __future__ import annotations
@@ -51,6 +52,19 @@ class Committed(NamedTuple):
         return cls(log, log.truncation_count, high_watermark)
 
 
+class MovedValues(NamedTuple):
+    """The values of a log that is moved here from another directory; see the files above.
+
+    `leadership` is that of the other directory's checkpoint; None if it has none.
+    """
+
+    recovery_point: int
+    high_watermark: int
+    log_start: int
+    cleaner_offset: int
+    leadership: Leadership | None
+
+
 class DirectoryCheckpoints:
     """The checkpoints of one directory. Methods that write raise StorageError.
 
@@ -63,6 +77,8 @@ class DirectoryCheckpoints:
         self._files = files
         self._logs = logs
         self._lock = threading.Lock()
+        #: Partitions whose logs are being moved here.
+        self._incoming: set[TopicPartition] = set()
         # The contents of each file, so that an unchanged checkpoint is not written again.
         self._written: dict[str, dict[TopicPartition, int]] = {}
         self._leaderships: Mapping[TopicPartition, Leadership] = leaderships.read(files, path)
@@ -119,15 +135,21 @@ class DirectoryCheckpoints:
                     here[tp] = known.high_watermark
                 elif tp in self._high_watermarks:
                     here[tp] = self._high_watermarks[tp]
+            for tp in self._incoming & self._high_watermarks.keys():
+                here.setdefault(tp, self._high_watermarks[tp])
             self._write(HIGH_WATERMARKS, here)
             self._high_watermarks = here
 
     def write_leaderships(self, leaderships_: Mapping[TopicPartition, Leadership]) -> None:
         """Replace the checkpoint of all partitions at once, without a flush, if any leadership has changed."""
         with self._lock:
-            if leaderships_ != self._leaderships:
-                leaderships.write(self._files, self._path, leaderships_)
-                self._leaderships = leaderships_
+            moved = {tp: self._leaderships[tp] for tp in self._incoming & self._leaderships.keys()}
+            self._write_leaderships({**moved, **leaderships_})
+
+    def _write_leaderships(self, known: Mapping[TopicPartition, Leadership]) -> None:
+        if known != self._leaderships:
+            leaderships.write(self._files, self._path, known)
+            self._leaderships = known
 
     def write_recovery_points(self) -> None:
         """Write the recovery point of every open log, and flush the file. Entries of other logs stay."""
@@ -158,6 +180,40 @@ class DirectoryCheckpoints:
             self._cleaner_offsets[tp] = offset
             self._write(CLEANER_OFFSETS, self._cleaner_offsets)
             return True
+
+    # --- logs that are moved here --------------------------------------------------------------------
+
+    def write_incoming(self, tp: TopicPartition, values: MovedValues) -> None:
+        """Write all values of a log that is about to become the partition's log here, and flush the offsets.
+
+        Until `forget_incoming`, the other writers keep them.
+        """
+        with self._lock:
+            self._incoming.add(tp)
+            for name, offsets, offset in (
+                (RECOVERY_POINTS, self._recovery_points, values.recovery_point),
+                (HIGH_WATERMARKS, self._high_watermarks, values.high_watermark),
+                (LOG_STARTS, self._log_starts, values.log_start),
+                (CLEANER_OFFSETS, self._cleaner_offsets, values.cleaner_offset),
+            ):
+                if offset:
+                    offsets[tp] = offset
+                else:
+                    offsets.pop(tp, None)
+                self._write(name, offsets)
+            if values.leadership is not None:
+                self._write_leaderships({**self._leaderships, tp: values.leadership})
+
+    def forget_incoming(self, tp: TopicPartition) -> None:
+        """Treat the partition like every other one. Without a log of it here, remove the values. StorageError."""
+        with self._lock:
+            self._incoming.discard(tp)
+            if tp not in self._logs:
+                self._remove(tp)
+
+    def leadership(self, tp: TopicPartition) -> Leadership | None:
+        """Return the checkpointed leadership; None if there is none."""
+        return self._leaderships.get(tp)
 
     # --- values that no longer hold ------------------------------------------------------------------
 
@@ -199,17 +255,21 @@ class DirectoryCheckpoints:
         error all logs stay in use.
         """
         with self._lock:
-            for name, offsets in (
-                (LOG_STARTS, self._log_starts),
-                (CLEANER_OFFSETS, self._cleaner_offsets),
-                (RECOVERY_POINTS, self._recovery_points),
-                (HIGH_WATERMARKS, self._high_watermarks),
-            ):
-                if known := offsets.keys() & set(tps):
-                    self._write(name, {tp: offset for tp, offset in offsets.items() if tp not in known})
-                    for tp in known:
-                        del offsets[tp]
+            self._remove(*tps)
             return [log for tp in tps if (log := self._logs.pop(tp, None))]
+
+    def _remove(self, *tps: TopicPartition) -> None:
+        """Remove all offsets of these logs, and write the files. The caller holds the lock."""
+        for name, offsets in (
+            (LOG_STARTS, self._log_starts),
+            (CLEANER_OFFSETS, self._cleaner_offsets),
+            (RECOVERY_POINTS, self._recovery_points),
+            (HIGH_WATERMARKS, self._high_watermarks),
+        ):
+            if known := offsets.keys() & set(tps):
+                self._write(name, {tp: offset for tp, offset in offsets.items() if tp not in known})
+                for tp in known:
+                    del offsets[tp]
 
     def _lower(self, name: str, offsets: dict[TopicPartition, int], tp: TopicPartition, offset: int) -> None:
         """Lower one value to `offset` if it is past that, and write the file. The caller holds the lock."""

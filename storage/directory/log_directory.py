@@ -14,6 +14,7 @@ lost-logs                          partitions whose logs are missing (`storage.d
 <topic>-<partition>/               a log
 <topic>-<partition>.<hex>-delete/  a deleted log; the next start removes it if a crash interrupted its removal
 <topic>-<partition>.<hex>-stray/   a stray log: it belongs to a topic that no longer exists
+<topic>-<partition>.<hex>-future/  a log that a move from another directory fills (`storage.moves`)
 
 A checkpoint is trusted only if the log agrees with it. A recovery point past the log end, or before the end of a log
 that was closed in order, proves nothing, and the whole log is checked. A log start past the log end is ignored, because
@@ -41,7 +42,16 @@ from storage.file_names import CLEAN_SHUTDOWN, FOUND_EMPTY, LOCK, LOG_SUFFIX, SE
 from storage.files import Files, Lock
 from storage.log.leader_epochs import LeaderEpochs
 from storage.log.log import Log
-from storage.log_names import DELETED, STRAY, log_name, named_aside, partition_named, partition_set_aside, retired_name
+from storage.log_names import (
+    DELETED,
+    STRAY,
+    log_name,
+    named_aside,
+    partition_named,
+    partition_of_future,
+    partition_set_aside,
+    retired_name,
+)
 from tidelog.errors import DataDirectoryError, StorageError
 from tidelog.model import TopicPartition
 
@@ -225,7 +235,7 @@ class LogDirectory:
                 on_truncation=lambda offset: checkpoints.lower_to(tp, offset),
                 on_flush_failed=self.data_loss_marker.record_flush_failure,
                 on_loss=self.data_loss_marker.record_loss,
-                on_epoch_begun=self._unwritten_epochs.append,
+                on_epoch_begun=self.epoch_begun,
             )
 
         clean, recovery_point = self.previous_shutdown.clean and recorded is not None, recorded or 0
@@ -296,6 +306,27 @@ class LogDirectory:
         self._close_logs(*tps)
         self._deleted_logs += [self._rename(tp, DELETED) for tp in tps]
 
+    def future_logs(self) -> list[tuple[TopicPartition, str]]:
+        """Return the partition and the directory name of each future log here."""
+        named = ((partition_of_future(name), name) for name in self._files.names(self.path))
+        return [(tp, name) for tp, name in named if tp is not None]
+
+    def delete_directory(self, name: str, tp: TopicPartition) -> None:
+        """Rename the directory of a log of the partition that is not open here; its files are removed later."""
+        retired = self.path / retired_name(tp, DELETED)
+        self._files.rename(self.path / name, retired)
+        self._deleted_logs.append(retired)
+
+    def delete_replaced(self, tp: TopicPartition) -> None:
+        """Delete the log of the partition, which is not in `logs` any more, because another directory has a later one.
+
+        The rename is flushed first. With the old log under its name and without its checkpoints, a start after a
+        power failure could take an outdated high watermark for the partition.
+        """
+        self.delete_directory(log_name(tp), tp)
+        self._files.fsync_directory(self.path)
+        self.checkpoints.remove_logs(tp)
+
     @property
     def has_deleted_logs(self) -> bool:
         """Return whether `remove_deleted_log` has something to do."""
@@ -325,6 +356,10 @@ class LogDirectory:
         """
         for log in self.checkpoints.remove_logs(*tps):
             log.abandon()
+
+    def epoch_begun(self, epochs: LeaderEpochs) -> None:
+        """Note that a leader epoch has begun in a log of this directory, so that `write_epochs` writes it."""
+        self._unwritten_epochs.append(epochs)
 
     @property
     def has_unwritten_epochs(self) -> bool:

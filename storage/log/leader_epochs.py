@@ -172,6 +172,15 @@ class LeaderEpochs:
     def clear(self) -> None:
         self._store([])
 
+    def replace(self, entries: Iterable[EpochStart]) -> None:
+        """Replace all entries by those of another replica of the same records, and write the file. StorageError."""
+        self._store(list(entries))
+
+    def continue_in(self, directory: Path) -> None:
+        """Use the file in this directory from now on, because the directory of the log gets this name."""
+        with self._writing:
+            self._path = directory / FILE_NAME
+
     def write(self) -> None:
         """Write the entries to the file, without a flush, if they have changed since the last write. StorageError."""
         with self._writing:

@@ -388,6 +388,11 @@ class Log:
         self._raise_if_failed()
         return self._reader.bytes_between(offset, end_offset)
 
+    def locate(self, offset: int) -> tuple[Segment, int] | None:
+        """Return (segment, position) of the first batch that ends at or after `offset`; None if there is none."""
+        self._raise_if_failed()
+        return self._segments.locate(offset)
+
     def offset_for_timestamp(self, timestamp: int, upper_bound: int) -> TimestampOffset | None:
         """Return the first record from the log start to `upper_bound` (exclusive) with a timestamp ≥ `timestamp` (ms).
 
@@ -428,11 +433,11 @@ class Log:
         while True:
             self._raise_if_failed()
             steps = begin(self.log_start_offset, min(upper_bound, self.log_end_offset))  # C
-            work = yield from steps_until_change(steps, self._version)  # A
+            work = yield from steps_until_change(steps, self.version)  # A
             if work.finished and (work.result is None or work.result.offset >= self.log_start_offset):
                 return self._confirmed(work.result)  # B
 
-    def _version(self) -> tuple[object, ...]:
+    def version(self) -> tuple[object, ...]:
         """Return a value that differs once segments are truncated, deleted or replaced, or once the log has failed."""
         return self.truncation_count, self._names, self._failure
 
@@ -741,6 +746,16 @@ class Log:
         if names % 2 == 0:
             self._flushed_names = names
 
+    def hold_flushes(self) -> None:
+        """Let each later `flush` wait until `release_flushes`, so that the recovery point does not rise.
+
+        Wait for the flush that runs now. Any thread may call this, and another one `release_flushes`.
+        """
+        self._flush_lock.acquire()
+
+    def release_flushes(self) -> None:
+        self._flush_lock.release()
+
     def forget_idle_producers(self, now_ms: int, expiration_ms: int) -> int:
         """Forget the producers that were idle for `expiration_ms`, and return how many.
 
@@ -748,6 +763,37 @@ class Log:
         (`ProducerState.expire`).
         """
         return self._appender.producers.expire(now_ms, expiration_ms)
+
+    # --- moves to another log directory --------------------------------------------------------------
+
+    def take_state_of(self, other: Log) -> None:
+        """Take over the leader epochs and the producers' state of a log with the same records, which is used no more.
+
+        Batches do not show an epoch without records, and nothing about a producer whose batches are deleted. The state
+        is written to the files, without a flush. StorageError.
+        """
+        assert (self.log_start_offset, self.log_end_offset) == (other.log_start_offset, other.log_end_offset)
+        self.leader_epochs.replace(other.epochs)
+        producers = other._appender.producers
+        if producers.producers:
+            self._snapshots.write(self.log_end_offset, producers)
+        self._appender.take_state_of(other._appender)
+
+    def raise_end(self, offset: int) -> None:
+        """Raise the log end to `offset` without a record, because compaction has removed all records up to there."""
+        self._raise_if_failed()
+        self._appender.raise_end(offset, self.config)
+
+    def rename_to(self, directory: Path) -> None:
+        """Rename the log's directory and use it under the new name. After a StorageError, nothing has changed."""
+        self._files.rename(self.directory, directory)
+        self.directory = directory
+        self._own_name_flushed = False
+        self._segments.continue_in(directory)
+        self._snapshots.continue_in(directory)
+        self.leader_epochs.continue_in(directory)
+
+    # --- the end -------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Flush everything, write a producer snapshot and close the files, so that the next open needs no recovery.

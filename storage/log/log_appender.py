@@ -77,6 +77,11 @@ class LogAppender:
         #: The broker's clock at the first append to the active segment that passed a time; None before that.
         self._active_since_ms: int | None = None
 
+    def take_state_of(self, other: LogAppender) -> None:
+        """Take over the producers' state, and the last LogAppendTime, of a log with the same records."""
+        self.producers = other.producers
+        self._last_stamp = other._last_stamp
+
     def append_as_leader(
         self, validated: ValidatedBatch, leader_epoch: int, now_ms: int, config: LogConfig
     ) -> AppendInfo:
@@ -182,6 +187,11 @@ class LogAppender:
             self.producers.update(header)
             if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
                 self._last_stamp = header.max_timestamp
+
+    def raise_end(self, offset: int, config: LogConfig) -> None:
+        """Begin a new segment at `offset`, past the log end, which becomes the log end."""
+        self.roll(offset, None, config)
+        self.end_offset = offset
 
     # --- rolling -------------------------------------------------------------------------------------
 

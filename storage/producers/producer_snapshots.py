@@ -81,6 +81,10 @@ class ProducerSnapshots:
         self._directory = directory
         self._files = files
 
+    def continue_in(self, directory: Path) -> None:
+        """Use the files in this directory from now on, because the directory of the log gets this name."""
+        self._directory = directory
+
     def offsets(self) -> list[int]:
         """Return the offsets of the snapshots, increasing."""
         return offsets_named(self._files.names(self._directory), SNAPSHOT_SUFFIX)

@@ -183,6 +183,12 @@ class EntryFile:
                 self._unflushed = True
                 raise
 
+    def continue_in(self, file: File) -> None:
+        """Use this object of the same file from now on, because the file gets another path. Unwritten entries stay."""
+        with self._writing:
+            self._file.close()
+            self._file = file
+
     def close(self) -> None:
         """Close the file and drop unwritten entries. All others are read again when needed.
 

@@ -159,6 +159,12 @@ class Segments(Sequence[Segment]):
             segment.delete()
         self._set((Segment(self._directory, offset, self._files, index_interval_bytes),))
 
+    def continue_in(self, directory: Path) -> None:
+        """Use the files in this directory from now on, because the directory of the log gets this name."""
+        self._directory = directory
+        for segment in self.row:
+            segment.continue_in(directory)
+
     def close(self) -> None:
         for segment in self.row:
             segment.close()

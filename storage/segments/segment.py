@@ -320,6 +320,14 @@ class Segment:
         self._files.rename(suffix)
         self._open_files()
 
+    def continue_in(self, directory: Path) -> None:
+        """Use the files in this directory from now on, because the directory of the log gets this name."""
+        self._files = SegmentFiles(directory, self.base_offset, self._files.files, self._files.suffix)
+        self.log.close()
+        self.log = self._files.open(LOG_SUFFIX)
+        self.offset_index.continue_in(self._files.open(INDEX_SUFFIX))
+        self.time_index.continue_in(self._files.open(TIME_INDEX_SUFFIX))
+
     def retire(self) -> None:
         """Close the files and rename them to `.deleted`, so that the log no longer has the segment."""
         self.close()

@@ -225,6 +225,7 @@ class MemoryLogs:
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._leaderships: dict[TopicPartition, Leadership] = {}
         self.stray: list[MemoryLog] = []
+        self.futures: tuple[()] = ()  # nothing moves, because there is one directory
 
     def logs(self) -> Mapping[TopicPartition, MemoryLog]:
         return self._logs
@@ -273,7 +274,7 @@ class MemoryLogs:
 
     def delete(self, *tps: TopicPartition) -> None:
         for tp in tps:
-            del self._logs[tp]
+            self._logs.pop(tp, None)
 
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
         return dict(self._high_watermarks)

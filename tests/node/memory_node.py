@@ -19,14 +19,18 @@ from node.metadata.metadata_cache import MetadataCache
 from node.net.server import RequestContext
 from node.replication.fetching.replica_fetcher import FetchSettings
 from node.replication.fetching.replica_fetchers import ReplicaFetchers
+from node.replication.log_dir_moves import LogDirMoves
 from node.replication.purgatories import Purgatories
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
+from node.settings.dynamic_settings import DynamicSettings
+from storage.log_manager import LogManager
 from tests.node.client_requests import TP, values_of
 from tests.node.memory_log import MemoryLog
 from tests.node.memory_network import FIRST_PORT, LATENCY_S, MemoryConnection, MemoryNetwork
 from tests.node.offsets_topic import MemoryOffsetsTopic, NoZooKeeperOffsets
 from tests.node.topic_settings import MemoryBrokers, TopicSettings, broker_settings
+from tests.storage.logs import UnsyncedFiles
 from tests.virtual_time import VirtualClock
 from tidelog.errors import NotControllerError, StorageError
 from tidelog.model import Endpoint, TopicPartition
@@ -152,12 +156,14 @@ class Node:
             events=events,
         )
         settings = broker_settings(broker_id, **network.group_settings)
+        files = directory.files if isinstance(directory, LogManager) else UnsyncedFiles()
+        self.moves = LogDirMoves(directory, self.replicas, files, DynamicSettings(settings), lambda tp: False)
         topic = MemoryOffsetsTopic()
         self.groups = CoordinatorService(
             self.replicas, settings, topic, topic.create, lambda: self.cut_off, Random(broker_id)
         )
         more = {
-            **admin_handlers(self.replicas, MemoryBrokers(settings), TopicSettings()),
+            **admin_handlers(self.replicas, MemoryBrokers(settings), TopicSettings(), self.moves),
             **group_handlers(self.groups, NoZooKeeperOffsets()),
         }
         self.handlers = Handlers(self.replicas, self.metadata, states, NoController(), more)

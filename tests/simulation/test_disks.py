@@ -44,7 +44,7 @@ def test_killed_process_loses_nothing_and_frees_its_lock() -> None:
     manager, log = opened(disk.mount())
     append(log, *range(100))
     with pytest.raises(DataDirectoryError, match="in use"):
-        LogManager.open([ROOT], manager._files, 1, "cluster", "boot-1")
+        LogManager.open([ROOT], manager.files, 1, "cluster", "boot-1")
     disk.unmount()
     after, log = opened(disk.mount())
     assert numbers_in(log) == [*range(100)]

@@ -234,6 +234,10 @@ CALLS: dict[type, dict[str, Call]] = {
             {"before": {TP: 0}}, {"before": by_partition(*(each for each in OFFSETS if each != -1), -2), **MS}
         ),
         "describe_log_dirs": Call({}, {"brokers": IDS, **MS}),
+        "alter_replica_log_dirs": Call(
+            {"broker": 1, "log_dirs": {TP: "/d"}},
+            {"broker": [5.5, "1", True, 2**31, None], "log_dirs": by_partition(None, 5, b"/d", "\udcff"), **MS},
+        ),
         "describe_clients": Call({}, {"brokers": IDS, "topics": [5, *([each] for each in TOPICS), ANY], **MS}),
         "list_zookeeper_groups": Call({}, MS),
         "list_zookeeper_group_offsets": Call({"group_id": "g"}, {"group_id": GROUPS, **MS}),

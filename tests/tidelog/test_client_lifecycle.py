@@ -54,6 +54,7 @@ ARGUMENTS: Mapping[str, tuple[Any, ...]] = {
     "alter_configs": ({ConfigResource.topic("t"): {"retention.ms": "1"}},),
     "alter_consumer_group_offsets": ("g", {T0: OffsetAndMetadata(0)}),
     "alter_partition_reassignments": ({T0: [1]},),
+    "alter_replica_log_dirs": (1, {T0: "/d"}),
     "alter_zookeeper_group_offsets": ("g", {T0: 1}),
     "consumer_group_lag": ("g",),
     "create_partitions": ([NewPartitions("t", 2)],),

@@ -320,6 +320,24 @@ class Admin(LoopBound):
         deadline_ms = self._deadline_ms(timeout_ms)
         return await log_dir_requests.describe_log_dirs(self._client(), wanted, deadline_ms)
 
+    async def alter_replica_log_dirs(
+        self, broker: int, log_dirs: Mapping[TopicPartition, str], timeout_ms: int | None = None
+    ) -> None:
+        """Begin to move this broker's replicas of partitions to other log directories of this broker.
+
+        `log_dirs` has the absolute path of the directory for each partition. Returns when the moves have begun;
+        `describe_log_dirs` shows their progress. The replicas are read and written meanwhile. The directory in which
+        the log lies already ends a move to another one.
+
+        Raises LogDirNotFoundError for a path that is no log directory of the broker, StorageError if the directory or
+        the replica is offline, and BrokerNotAvailableError. Raises ReplicaNotAvailableError if the broker has no
+        replica of a partition; the broker then remembers the directory for a replica that it gets until it stops.
+        """
+        (broker_id,) = arguments.broker_ids("broker", [broker])
+        wanted = arguments.log_dirs("log_dirs", log_dirs)
+        deadline_ms = self._deadline_ms(timeout_ms)
+        await log_dir_requests.alter_replica_log_dirs(self._client(), broker_id, wanted, deadline_ms)
+
     async def describe_clients(
         self, brokers: Iterable[int] | None = None, topics: Iterable[str] | None = None, timeout_ms: int | None = None
     ) -> dict[int, tuple[ConnectionReport, ...] | TidelogError]:

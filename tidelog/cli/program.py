@@ -63,7 +63,7 @@ _SUMMARIES = {
     "down": "Stop the local cluster.",
     "explain": "Show why a partition is not healthy.",
     "group": "List, describe, reset and delete consumer groups.",
-    "logdirs": "Show the brokers' log directories: state, sizes, free space.",
+    "logdirs": "Show the brokers' log directories, and move logs between them.",
     "logs": "Show the logs of the local cluster's processes.",
     "offsets": "Look offsets up by time.",
     "produce": "Write lines to a topic.",

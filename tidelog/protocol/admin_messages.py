@@ -5,9 +5,10 @@ The form is that of `tidelog.protocol.messages`.
 
 from __future__ import annotations
 
+from dataclasses import field
 from enum import IntEnum
 
-from tidelog.frozen_dataclass import frozen
+from tidelog.frozen_dataclass import frozen, since
 from tidelog.protocol.messages import ApiKey, DescribePartition, Message, Request, Response
 
 
@@ -276,12 +277,15 @@ class LogDirReplica(Message):
     """One partition's log in a log directory.
 
     `offset_lag` is how far the log ends before the high watermark that this broker knows; 0 if it ends at or after it.
+    A future log is being filled because its replica moves to this directory. Its `offset_lag` is how far it ends before
+    the replica's log.
     """
 
     topic: str
     partition: int
     size_bytes: int
     offset_lag: int
+    is_future: bool = field(default=False, metadata=since(1))
 
 
 @frozen
@@ -318,6 +322,52 @@ class DescribeLogDirsRequest(Request):
 
     api = ApiKey.DESCRIBE_LOG_DIRS
     response = DescribeLogDirsResponse
+    versions = (0, 1)
+
+
+# --- AlterReplicaLogDirs -----------------------------------------------------------------------------
+
+
+@frozen
+class ReplicaLogDir(Message):
+    """The absolute path of the log directory in which the broker's replica of a partition should be."""
+
+    topic: str
+    partition: int
+    log_dir: str
+
+
+@frozen
+class ReplicaLogDirResult(Message):
+    """Whether the move of one replica has begun, or is not needed."""
+
+    topic: str
+    partition: int
+    error_code: int
+    error_message: str | None = None
+
+
+@frozen
+class AlterReplicaLogDirsResponse(Response):
+    """One result for each named replica, in the order of the request."""
+
+    results: tuple[ReplicaLogDirResult, ...]
+
+
+@frozen
+class AlterReplicaLogDirsRequest(Request):
+    """Moves replicas between the log directories of the addressed broker (KIP-113). The answer comes at the start.
+
+    LOG_DIR_NOT_FOUND for a path that is no log directory of the broker, and KAFKA_STORAGE_ERROR for a directory or a
+    replica that is offline. If the broker has no replica of the partition, it remembers the directory for a replica
+    that it gets until it stops, and answers REPLICA_NOT_AVAILABLE. A move to the directory in which the log already
+    lies ends a move to another one.
+    """
+
+    replicas: tuple[ReplicaLogDir, ...]
+
+    api = ApiKey.ALTER_REPLICA_LOG_DIRS
+    response = AlterReplicaLogDirsResponse
 
 
 #: Every request of this module.
@@ -327,4 +377,5 @@ ADMIN_REQUESTS: tuple[type[Request], ...] = (
     AlterConfigsRequest,
     DeleteRecordsRequest,
     DescribeLogDirsRequest,
+    AlterReplicaLogDirsRequest,
 )

@@ -54,6 +54,7 @@ FAMILIES = (
             "AlterPartitionReassignments": "0",
             "ListPartitionReassignments": "0",
             "DescribeLogDirs": "1-4",
+            "AlterReplicaLogDirs": "1-2",
         },
     ),
     Family("producers", "the ids of producers", {"InitProducerId": "0-4"}),

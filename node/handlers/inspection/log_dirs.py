@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from node.replication.replica_manager import ReplicaManager
 from tidelog.errors import StorageError
@@ -17,11 +18,32 @@ _TIMEOUT_S = 1.0
 _UNKNOWN_SPACE = (-1, -1)
 
 
+class FutureLog(Protocol):
+    """The part of `storage.moves.future_log.FutureLog` that is described."""
+
+    topic_partition: TopicPartition
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def end_offset(self) -> int | None: ...
+
+
+class Moves(Protocol):
+    """The part of `node.replication.log_dir_moves.LogDirMoves` that lists the future logs."""
+
+    @property
+    def in_progress(self) -> Iterable[FutureLog]: ...
+
+
 class LogDirs:
     """The handler of DescribeLogDirs. At most one thread reads disk spaces, even while a disk hangs."""
 
-    def __init__(self, replicas: ReplicaManager) -> None:
+    def __init__(self, replicas: ReplicaManager, moves: Moves) -> None:
         self._replicas = replicas
+        self._moves = moves
         self._pending_query: asyncio.Future[dict[Path, tuple[int, int]]] | None = None
 
     async def describe(self, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
@@ -42,7 +64,13 @@ class LogDirs:
             else:
                 chosen = {tp: size for tp, size in sorted(sizes.items()) if wanted is None or tp in wanted}
                 total, usable = spaces.get(path, _UNKNOWN_SPACE)
-                dirs.append(LogDir(str(path), 0, None, _replicas_in(self._replicas, chosen), total, usable))
+                futures = (
+                    future
+                    for future in self._moves.in_progress
+                    if future.path.parent == path and (wanted is None or future.topic_partition in wanted)
+                )
+                found = _replicas_in(self._replicas, chosen) + tuple(_future(self._replicas, each) for each in futures)
+                dirs.append(LogDir(str(path), 0, None, found, total, usable))
         return DescribeLogDirsResponse(tuple(dirs))
 
     async def _spaces(self, paths: Sequence[Path]) -> dict[Path, tuple[int, int]]:
@@ -67,6 +95,12 @@ def _replicas_in(replicas: ReplicaManager, sizes: Mapping[TopicPartition, int]) 
 def _lag(replicas: ReplicaManager, tp: TopicPartition) -> int:
     replica = replicas.get(tp)
     return 0 if replica is None else max(0, replica.partition.high_watermark - replica.log.log_end_offset)
+
+
+def _future(replicas: ReplicaManager, future: FutureLog) -> LogDirReplica:
+    replica = replicas.get(future.topic_partition)
+    lag = 0 if replica is None else max(0, replica.log.log_end_offset - (future.end_offset or 0))
+    return LogDirReplica(*future.topic_partition, future.size_bytes, lag, is_future=True)
 
 
 def _space(path: Path) -> tuple[int, int]:

@@ -56,6 +56,7 @@ from tidelog.protocol.kafka.messages.producers import InitProducerIdRequest
 from tidelog.protocol.kafka.messages.records import FetchRequest, ProduceRequest
 from tidelog.protocol.kafka.messages.replicas import (
     AlterPartitionReassignmentsRequest,
+    AlterReplicaLogDirsRequest,
     DescribeLogDirsRequest,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
@@ -154,6 +155,7 @@ def _administration_apis(handle: NativeHandler, names: TopicNames, topic_configs
         KafkaApi(DescribeConfigsRequest, Versions(1, 4), configs.describe, configs.describe_refused),
         KafkaApi(AlterConfigsRequest, Versions(0, 2), configs.replace, configs.replace_refused),
         KafkaApi(IncrementalAlterConfigsRequest, Versions(0, 1), configs.alter, configs.alter_refused),
+        KafkaApi(AlterReplicaLogDirsRequest, Versions(1, 2), replicas.alter_log_dirs, replicas.alter_log_dirs_refused),
         KafkaApi(DescribeLogDirsRequest, Versions(1, 4), replicas.log_dirs, replicas.log_dirs_refused),
         KafkaApi(ElectLeadersRequest, Versions(0, 2), replicas.elect, replicas.elect_refused),
         KafkaApi(AlterPartitionReassignmentsRequest, Versions(0, 0), replicas.reassign, replicas.reassign_refused),

@@ -1,4 +1,4 @@
-"""ElectLeaders, DescribeLogDirs, and the reassignment of partitions."""
+"""ElectLeaders, DescribeLogDirs, AlterReplicaLogDirs, and the reassignment of partitions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from tidelog.protocol import partition_messages as partitions
 from tidelog.protocol.kafka.messages.replicas import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -155,6 +159,45 @@ class ReplicaTranslation:
         """Return the response that carries this error; versions below 3 have no field for it."""
         return DescribeLogDirsResponse(error_code=error.code, results=())
 
+    # --- AlterReplicaLogDirs -------------------------------------------------------------------------
+
+    def alter_log_dirs(self, request: AlterReplicaLogDirsRequest, call: Call) -> Outcome:
+        """Begin to move replicas of this broker to other log directories of this broker."""
+        wanted = tuple(
+            admin.ReplicaLogDir(topic.name, number, each.path)
+            for each in request.dirs
+            for topic in each.topics
+            for number in topic.partitions
+        )
+        outcome = self._handle(admin.AlterReplicaLogDirsRequest(wanted), call.context)
+
+        def convert(response: admin.AlterReplicaLogDirsResponse) -> AlterReplicaLogDirsResponse:
+            return _altered((each.topic, each.partition, each.error_code) for each in response.results)
+
+        return converted(outcome, convert)
+
+    @staticmethod
+    def alter_log_dirs_refused(request: AlterReplicaLogDirsRequest, error: BrokerError) -> AlterReplicaLogDirsResponse:
+        """Return the response in which every named replica has this error."""
+        return _altered(
+            (topic.name, number, error.code)
+            for each in request.dirs
+            for topic in each.topics
+            for number in topic.partitions
+        )
+
+
+def _altered(results: Iterable[tuple[str, int, int]]) -> AlterReplicaLogDirsResponse:
+    found = (
+        (topic, AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code))
+        for topic, number, code in results
+    )
+    return AlterReplicaLogDirsResponse(
+        results=tuple(
+            AlterReplicaLogDirTopicResult(topic_name=name, partitions=parts) for name, parts in by_topic(found)
+        )
+    )
+
 
 def _named(topics: Iterable[tuple[str, tuple[int, ...]]]) -> tuple[DescribePartition, ...]:
     return tuple(DescribePartition(topic, number) for topic, numbers in topics for number in numbers)
@@ -200,7 +243,7 @@ def _log_dir(found: admin.LogDir) -> DescribeLogDirsResult:
                 partition_index=each.partition,
                 partition_size=each.size_bytes,
                 offset_lag=each.offset_lag,
-                is_future_key=False,
+                is_future_key=each.is_future,
             ),
         )
         for each in found.replicas

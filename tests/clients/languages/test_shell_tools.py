@@ -254,7 +254,7 @@ FURTHER = {
     "throttle a reassignment": Task(
         _REASSIGN,
         "--reassignment-json-file {file} --execute --throttle 1000000",
-        r"brokers do not throttle the traffic of replicas; leave the throttle out",
+        r"brokers do not throttle the traffic between replicas; leave the throttle out",
         content=_TO_ONE,
         refused=True,
     ),
@@ -273,6 +273,9 @@ WITHOUT_TASK = {
     "measure how fast a group consumes",
     "list the first offsets of segments by time",
     "print the content of a log's files",
+    # tests/processes/test_log_dir_moves.py
+    "move a replica to another log directory of its broker",
+    "show the progress of such moves",
     "migrate offsets of old consumers from ZooKeeper",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tests.processes.harness.background import Background
+from tests.processes.harness.workload import numbered
 from tidelog import Consumer, TopicPartition
 
 
@@ -24,7 +25,7 @@ class Witness(Background):
             for tp in self._seen:
                 self._consumer.seek(tp, 0)
         for tp, records in self._consumer.poll(timeout_ms=200, max_records=10_000).items():
-            self._seen[tp] += [(record.offset, int(record.value or b"-1")) for record in records]
+            self._seen[tp] += numbered(records)
 
     def close(self) -> None:
         if self._consumer is not None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from tests.processes.harness.waiting import wait_bitten, wait_for
-from tidelog import Consumer, Producer, TopicPartition
+from tidelog import Consumer, ConsumerRecord, Producer, TopicPartition
 from tidelog.client.producer.record_future import RecordFuture
 
 #: The acknowledgements that must arrive in some second before a fault; otherwise the fault disturbs nothing.
 LEAST_RATE = 200
+#: The key of records that only make a log larger.
+FILL_KEY = b"fill"
 _PACE_S = 0.002
 _BURST = 4
 
@@ -129,8 +131,13 @@ def read_all(
         while any(consumer.position(tp) < ends[tp] for tp in tps):
             assert time.monotonic() < deadline, f"could not read to {ends}"
             for tp, records in consumer.poll(timeout_ms=500, max_records=10_000).items():
-                found[tp] += [(record.offset, int(record.value or b"-1")) for record in records]
+                found[tp] += numbered(records)
     return found
+
+
+def numbered(records: Iterable[ConsumerRecord]) -> list[tuple[int, int]]:
+    """Return (offset, number) of each record of a workload, without those of `FILL_KEY`."""
+    return [(record.offset, int(record.value or b"-1")) for record in records if record.key != FILL_KEY]
 
 
 def check_log(tp: TopicPartition, expected: Sequence[tuple[int, int]], found: Sequence[tuple[int, int]]) -> None:

@@ -1,4 +1,4 @@
-"""`tidelog logdirs`: the log directories of the brokers, and the logs in them."""
+"""`tidelog logdirs`: the log directories of the brokers, the logs in them, and moves of logs between them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.admin_factory import open_admin
-from tidelog.cli.commands import Command
+from tidelog.cli.cluster.logdirs_move import move
+from tidelog.cli.commands import Group
 from tidelog.cli.common_options import bootstrap_option, json_option, timeout_option
 from tidelog.cli.name_types import BROKER_ID, TOPIC
 from tidelog.cli.terminal.table import Quantity, format_table
 from tidelog.model import TopicPartition
-from tidelog.quantities import format_size
+from tidelog.quantities import count_of, format_size
 
 if TYPE_CHECKING:
     from tidelog.client.admin.admin import Admin
-    from tidelog.protocol.admin_messages import LogDir
+    from tidelog.protocol.admin_messages import LogDir, LogDirReplica
 
 #: The number of records that each replica is behind its leader; a replica without a known lag is absent.
 Lags = dict[tuple[int, TopicPartition], int]
 
 
-@click.command(cls=Command)
+@click.group(cls=Group, invoke_without_command=True)
 @click.option(
     "--broker", "brokers", type=BROKER_ID, multiple=True, metavar="ID", help="Show only this broker; may be repeated."
 )
@@ -39,13 +40,24 @@ Lags = dict[tuple[int, TopicPartition], int]
 @json_option
 @bootstrap_option
 @timeout_option
+@click.pass_context
 def logdirs(
-    brokers: tuple[int, ...], topics: tuple[str, ...], as_json: bool, bootstrap_servers: str | None, timeout: float
+    ctx: click.Context,
+    brokers: tuple[int, ...],
+    topics: tuple[str, ...],
+    as_json: bool,
+    bootstrap_servers: str | None,
+    timeout: float,
 ) -> None:
     """Show each broker's log directories: whether one is offline and why, sizes, and free space.
 
-    With --topic, show each log of the topic, and how many records it is behind its leader.
+    With --topic, show each log of the topic, and how many records it is behind its leader. A log that moves is shown
+    twice: "(future)" is its copy in the new directory, and its lag is what must still be copied.
     """
+    if ctx.invoked_subcommand is not None:
+        if brokers or topics or as_json or bootstrap_servers:
+            raise click.UsageError(f"write the options behind {ctx.invoked_subcommand}")
+        return
     with open_admin(bootstrap_servers, timeout) as admin:
         described = admin.describe_log_dirs(brokers or None)
         lags = _lags(admin, topics) if topics or as_json else {}
@@ -66,6 +78,9 @@ def logdirs(
         click.echo(line)
 
 
+logdirs.add_command(move)
+
+
 def _lags(admin: Admin, topics: tuple[str, ...]) -> Lags:
     lags: Lags = {}
     for topic in admin.describe_topics(topics or None):
@@ -81,14 +96,23 @@ def _summary(broker: int, each: LogDir) -> tuple[object, ...]:
         return broker, each.path, None, None, None, f"offline: {each.error_message}"
     size = Quantity(format_size(sum(replica.size_bytes for replica in each.replicas)))
     free = Quantity(format_size(each.usable_bytes)) if each.usable_bytes >= 0 else None
-    return broker, each.path, len(each.replicas), size, free, "online"
+    arriving = sum(replica.is_future for replica in each.replicas)
+    state = f"online, {count_of(arriving, 'log')} arriving" if arriving else "online"
+    return broker, each.path, len(each.replicas) - arriving, size, free, state
 
 
 def _logs(broker: int, each: LogDir, topics: tuple[str, ...], lags: Lags) -> Iterator[tuple[object, ...]]:
     for replica in each.replicas:
         if replica.topic in topics:
             tp = TopicPartition(replica.topic, replica.partition)
-            yield broker, str(tp), Quantity(format_size(replica.size_bytes)), lags.get((broker, tp)), each.path
+            name = f"{tp} (future)" if replica.is_future else str(tp)
+            yield broker, name, Quantity(format_size(replica.size_bytes)), _lag(broker, replica, lags), each.path
+
+
+def _lag(broker: int, replica: LogDirReplica, lags: Lags) -> int | None:
+    if replica.is_future:
+        return replica.offset_lag
+    return lags.get((broker, TopicPartition(replica.topic, replica.partition)))
 
 
 def _as_json(broker: int, each: LogDir, topics: tuple[str, ...], lags: Lags) -> dict[str, object]:
@@ -102,7 +126,8 @@ def _as_json(broker: int, each: LogDir, topics: tuple[str, ...], lags: Lags) -> 
                 "topic": replica.topic,
                 "partition": replica.partition,
                 "size_bytes": replica.size_bytes,
-                "lag": lags.get((broker, TopicPartition(replica.topic, replica.partition))),
+                "lag": _lag(broker, replica, lags),
+                "future": replica.is_future,
             }
             for replica in each.replicas
             if not topics or replica.topic in topics

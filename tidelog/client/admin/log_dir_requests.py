@@ -1,13 +1,22 @@
-"""Send the admin's requests to describe brokers' log directories."""
+"""Send the admin's requests about brokers' log directories."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tidelog.client.broker_requests import ask_broker
 from tidelog.client.cluster_client import ClusterClient
-from tidelog.protocol.admin_messages import DescribeLogDirsRequest, DescribeLogDirsResponse, LogDir
+from tidelog.errors import error_for
+from tidelog.model import TopicPartition
+from tidelog.protocol.admin_messages import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    LogDir,
+    ReplicaLogDir,
+)
 
 
 async def describe_log_dirs(
@@ -29,3 +38,18 @@ async def describe_log_dirs(
         return answer.log_dirs
 
     return dict(zip(chosen, await asyncio.gather(*map(ask, chosen)), strict=True))
+
+
+async def alter_replica_log_dirs(
+    client: ClusterClient, broker_id: int, log_dirs: Mapping[TopicPartition, str], deadline_ms: int
+) -> None:
+    """Begin to move the broker's replicas of these partitions to these log directories of the broker.
+
+    Raises the first error of a replica, when all moves have been requested, and the errors of `ask_broker`.
+    """
+    wanted = tuple(ReplicaLogDir(*tp, path) for tp, path in log_dirs.items())
+    answer = await ask_broker(client, broker_id, AlterReplicaLogDirsRequest(wanted), deadline_ms)
+    assert isinstance(answer, AlterReplicaLogDirsResponse)
+    for each in answer.results:
+        if error := error_for(each.error_code, each.error_message or ""):
+            raise error

@@ -48,6 +48,7 @@ APIS = (
     Api(23, "OffsetForLeaderEpoch", Versions(2, 4), 4, "log_offsets"),
     Api(32, "DescribeConfigs", Versions(1, 4), 4, "configs"),
     Api(33, "AlterConfigs", Versions(0, 2), 2, "configs"),
+    Api(34, "AlterReplicaLogDirs", Versions(1, 2), 2, "replicas"),
     Api(35, "DescribeLogDirs", Versions(1, 4), 2, "replicas"),
     Api(37, "CreatePartitions", Versions(0, 3), 2, "topics"),
     Api(42, "DeleteGroups", Versions(0, 2), 2, "group_admin"),

@@ -246,3 +246,59 @@ class DescribeLogDirsRequest(Request):
     valid = Versions(1, 4)
     flexible_from = 2
     response = DescribeLogDirsResponse
+
+
+@structure
+class AlterReplicaLogDirPartitionResult(Struct):
+    """An element of `partitions` in AlterReplicaLogDirTopicResult."""
+
+    partition_index: Int32
+    error_code: Int16
+
+
+@structure
+class AlterReplicaLogDirTopicResult(Struct):
+    """An element of `results` in AlterReplicaLogDirs responses."""
+
+    topic_name: str
+    partitions: tuple[AlterReplicaLogDirPartitionResult, ...]
+
+
+@structure
+class AlterReplicaLogDirsResponse(Response):
+    """The response of AlterReplicaLogDirs."""
+
+    throttle_time_ms: Int32 = 0
+    results: tuple[AlterReplicaLogDirTopicResult, ...]
+
+    api = 34
+    valid = Versions(1, 2)
+    flexible_from = 2
+
+
+@structure
+class AlterReplicaLogDirTopic(Struct):
+    """An element of `topics` in AlterReplicaLogDir."""
+
+    name: str
+    partitions: tuple[Int32, ...]
+
+
+@structure
+class AlterReplicaLogDir(Struct):
+    """An element of `dirs` in AlterReplicaLogDirs requests."""
+
+    path: str
+    topics: tuple[AlterReplicaLogDirTopic, ...]
+
+
+@structure
+class AlterReplicaLogDirsRequest(Request):
+    """The request of AlterReplicaLogDirs."""
+
+    dirs: tuple[AlterReplicaLogDir, ...]
+
+    api = 34
+    valid = Versions(1, 2)
+    flexible_from = 2
+    response = AlterReplicaLogDirsResponse

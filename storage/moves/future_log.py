@@ -1,0 +1,112 @@
+"""The future log of a move: the log in the target directory, until it replaces the current log."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from storage.configs.log_config import LogConfig
+from storage.directory.log_directory import LogDirectory
+from storage.files import Files
+from storage.log.leader_epochs import LeaderEpochs
+from storage.log.log import Log
+from storage.log_names import log_name
+from storage.moves import move_marker
+from tidelog.errors import StorageError
+from tidelog.model import TopicPartition
+
+
+class FutureLog:
+    """A log with the name `<topic>-<partition>.<hex>-future`, which is filled from the partition's current log.
+
+    Only the move calls the methods, one at a time, on any thread. The records in this log are also in the current one,
+    so that neither a loss nor a failed flush here is a loss of the directory.
+
+    target      the log directory in which this log lies
+    path        the directory of this log
+    cancelled   the move must end, and the files be removed. Set once, by any thread
+    is_current  this log has replaced the current one, so that it is an ordinary log of its directory
+    """
+
+    def __init__(self, tp: TopicPartition, target: LogDirectory, name: str, files: Files) -> None:
+        self.topic_partition = tp
+        self.target = target
+        self.path = target.path / name
+        self.cancelled = False
+        self.is_current = False
+        self._files = files
+        self._log: Log | None = None
+
+    @property
+    def log(self) -> Log:
+        """Return the open log."""
+        assert self._log is not None
+        return self._log
+
+    @property
+    def end_offset(self) -> int | None:
+        """Return the log end offset; None if the log is not open. Any thread may call this."""
+        return None if self._log is None else self._log.log_end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of the batches that are copied, as far as they are known. Any thread may call this."""
+        return 0 if self._log is None else self._log.size_bytes
+
+    def open(self, config: LogConfig, topic_id: str, cleaned_to: int) -> None:
+        """Recover and open the log, or create it. A log of another topic id is emptied. StorageError.
+
+        cleaned_to   the offset up to which the current log is compacted, and below which offsets may be missing
+        """
+        tp, target, marker = self.topic_partition, self.target, self.target.data_loss_marker
+        log = Log.open(
+            self.path,
+            config,
+            self._files,
+            recovery_point=0,
+            clean=False,
+            cleaned_to=cleaned_to,
+            on_truncation=lambda offset: target.checkpoints.lower_to(tp, offset),
+            on_flush_failed=lambda: marker.record_flush_failure() if self.is_current else None,
+            on_epoch_begun=self._on_epoch_begun,
+        )
+        try:
+            if log.topic_id != topic_id:
+                log.truncate_fully_and_start_at(0)
+                log.assign_topic_id(topic_id)
+        except StorageError:
+            log.abandon()
+            raise
+        self._log = log
+
+    def _on_epoch_begun(self, epochs: LeaderEpochs) -> None:
+        if self.is_current:  # before that, each flush writes the epochs
+            self.target.epoch_begun(epochs)
+
+    def mark(self, moved_from: Path) -> None:
+        """Record, flushed, from which log directory this log is moved."""
+        move_marker.write(self._files, self.path, Path(os.path.abspath(moved_from)))
+
+    def become_current(self) -> None:
+        """Give the directory the name of the partition's log. The rename alone decides which log a restart takes."""
+        self.log.rename_to(self.target.path / log_name(self.topic_partition))
+        self.path = self.log.directory
+        self.is_current = True
+
+    def unmark(self) -> None:
+        """Remove the record of `mark`, because the other log is gone."""
+        move_marker.remove(self._files, self.path)
+
+    def close(self) -> None:
+        """Close the files without a flush. The next start goes on with the log."""
+        if self._log is not None and not self.is_current:
+            self._log.abandon()
+            self._log = None
+
+    def discard(self) -> None:
+        """Close the log and rename its directory, so that the files are removed later. StorageError."""
+        self.close()
+        if not self.is_current:
+            self.target.checkpoints.forget_incoming(self.topic_partition)
+            if self._files.exists(self.path):
+                self.target.delete_directory(self.path.name, self.topic_partition)

@@ -1,0 +1,127 @@
+"""The future logs of a broker, and the log directories that were chosen for logs that do not exist yet."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from storage.directory.log_directory import LogDirectory
+from storage.files import Files
+from storage.log_names import future_name, log_name
+from storage.moves import move_marker
+from storage.moves.future_log import FutureLog
+from tidelog.model import TopicPartition
+
+_LOG = logging.getLogger(__name__)
+
+#: The most partitions without a log for which a directory is remembered. The oldest choice is forgotten first.
+MOST_PREFERRED = 100_000
+
+
+class FutureLogs:
+    """At most one future log for each partition. Any thread may call each method."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._logs: dict[TopicPartition, FutureLog] = {}
+        self._preferred: dict[TopicPartition, Path] = {}
+
+    def __iter__(self) -> Iterator[FutureLog]:
+        return iter(list(self._logs.values()))
+
+    def __contains__(self, tp: TopicPartition) -> bool:
+        return tp in self._logs
+
+    def get(self, tp: TopicPartition) -> FutureLog | None:
+        """Return the partition's future log; None if no move is under way."""
+        return self._logs.get(tp)
+
+    def add(self, tp: TopicPartition, target: LogDirectory) -> FutureLog:
+        """Return a new future log in `target`, not open yet. InvalidTopicError if its name would be too long."""
+        assert tp not in self._logs
+        future = self._logs[tp] = FutureLog(tp, target, future_name(tp), self._files)
+        return future
+
+    def forget(self, future: FutureLog) -> None:
+        """Drop the log, because its move has ended."""
+        if self._logs.get(future.topic_partition) is future:
+            del self._logs[future.topic_partition]
+
+    def cancel(self, *tps: TopicPartition) -> None:
+        """Have the moves of these partitions end, because the partition's log is deleted, set aside or offline."""
+        for tp in tps:
+            future = self._logs.pop(tp, None)
+            if future is not None:
+                future.cancelled = True
+
+    def cancel_in(self, target: LogDirectory) -> None:
+        """Have all moves to this directory end, because it is offline."""
+        self.cancel(*(future.topic_partition for future in self if future.target is target))
+
+    # --- logs that do not exist yet ------------------------------------------------------------------
+
+    def prefer(self, tp: TopicPartition, path: Path) -> None:
+        """Remember, until the broker stops, in which directory the log of the partition is to be created."""
+        self._preferred.pop(tp, None)
+        self._preferred[tp] = path
+        while len(self._preferred) > MOST_PREFERRED:
+            self._preferred.pop(next(iter(self._preferred)), None)
+
+    def preferred(self, tp: TopicPartition) -> Path | None:
+        """Return the directory that is remembered for the log of the partition."""
+        return self._preferred.get(tp)
+
+    def created(self, tp: TopicPartition) -> None:
+        """Forget the directory that is remembered for the log of the partition, because the log exists now."""
+        self._preferred.pop(tp, None)
+
+    # --- at the start --------------------------------------------------------------------------------
+
+    def finish_replacements(self, directories: Collection[LogDirectory], offline: Iterable[Path]) -> None:
+        """Delete each log that a log in another directory has replaced before the crash of the last process.
+
+        Called before any log is opened. `offline` are the directories that cannot be opened now.
+        """
+        if len(directories) + len(tuple(offline)) == 1:
+            return
+        by_path = {os.path.abspath(directory.path): directory for directory in directories}
+        waiting = {os.path.abspath(path) for path in offline}
+        for target in directories:
+            with target.directory_failure_scope():
+                for tp in target.found():
+                    moved_from = move_marker.read(self._files, target.path / log_name(tp))
+                    if moved_from is None or str(moved_from) in waiting:
+                        continue
+                    source = by_path.get(str(moved_from))
+                    if source is not None and source is not target:
+                        with source.directory_failure_scope():
+                            if tp in source.found():
+                                _LOG.warning("%s: the log was moved to %s; the old one is deleted", tp, target.path)
+                                source.delete_replaced(tp)
+                    move_marker.remove(self._files, target.path / log_name(tp))
+
+    def find(
+        self,
+        directories: Iterable[LogDirectory],
+        home_of: Callable[[TopicPartition], LogDirectory | None],
+        hosted: Mapping[TopicPartition, str] | None,
+        unreadable_topics: Collection[str],
+    ) -> None:
+        """Take up the future logs of the last process, and delete those that are no use any more.
+
+        Called when the logs are open. `home_of` returns the directory of a partition's log. The arguments `hosted` and
+        `unreadable_topics` are those of `LogManager.open_logs`. A future log without a current log stays on the disk,
+        because the current log may be in a directory that is offline.
+        """
+        for target in directories:
+            with target.directory_failure_scope():
+                for tp, name in target.future_logs():
+                    home = home_of(tp)
+                    foreign = hosted is not None and tp not in hosted and tp.topic not in unreadable_topics
+                    if foreign or home is target or tp in self._logs:
+                        target.delete_directory(name, tp)
+                    elif home is not None:
+                        _LOG.info("%s: the move from %s to %s goes on", tp, home.path, target.path)
+                        self._logs[tp] = FutureLog(tp, target, name, self._files)

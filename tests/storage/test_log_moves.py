@@ -1,0 +1,638 @@
+"""A log moves to another log directory of its broker while it is in use (KIP-113)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from storage.directory.directory_checkpoints import Committed
+from storage.directory.leadership_checkpoint import Leadership
+from storage.files import Files
+from storage.log.log import Log
+from storage.log_manager import LogManager
+from storage.moves.log_move import LogMove, MoveEndedError
+from storage.moves.move_rules import TAIL_BYTES
+from storage.steps import PAUSE, SteppedWork, call
+from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all, remove_deleted
+from tests.storage.soundness import assert_sound
+from tidelog.errors import CorruptMessageError, StorageError
+from tidelog.model import TopicPartition
+from tidelog.records import iter_headers
+from verify.simulation.disks.crashable_files import CrashableFiles
+from verify.simulation.disks.failing_files import FailingFiles, Fault
+from verify.simulation.disks.page_cache import FORGOTTEN, KEPT
+
+TP = TopicPartition("orders", 0)
+HOSTED = {TP: "id"}
+#: Larger than the tail that the last step copies itself.
+LARGE = bytes(TAIL_BYTES + 1)
+
+
+class Broker:
+    """The log directories a and b of a broker; the log of `TP` begins in a and is moved to b."""
+
+    def __init__(self, root: Path, files: Files | None = None, **settings: object) -> None:
+        self.files = files or UnsyncedFiles()
+        self.paths = [root / "a", root / "b"]
+        self.config = config(**settings)
+        self.high_watermark = 0
+        self.waits = False
+        self.replaced_contents = b""
+        self.start()
+
+    def start(self, boot: str = "boot-1") -> None:
+        self.manager = LogManager.open(self.paths, self.files, 1, "c1", boot)
+        self.manager.open_logs(lambda topic: self.config, hosted=HOSTED)
+
+    def create(self) -> Log:
+        self.manager.futures.prefer(TP, self.paths[0])
+        return self.manager.get_or_create(TP, "id", self.config)
+
+    @property
+    def log(self) -> Log:
+        return self.manager.logs()[TP]
+
+    def begin(self, to: int = 1) -> SteppedWork[None]:
+        """Return a move, which has not begun."""
+        future = self.manager.futures.get(TP) or self.manager.futures.add(TP, self.manager.directories[to])
+        self.move = LogMove(
+            self.manager,
+            future,
+            self.files,
+            current=self._current,
+            high_watermark=lambda: self.high_watermark,
+            replaced=self._replaced,
+        )
+        return SteppedWork(self.move.steps())
+
+    def _current(self) -> Log | None:
+        self.current = self.manager.logs().get(TP)
+        return None if self.waits else self.current
+
+    def _replaced(self, log: Log) -> None:
+        assert self.current is not None
+        self.replaced_contents = read_all(self.current)
+
+    def move_to(self, to: int = 1) -> None:
+        finish(self.begin(to))
+
+    def place(self) -> str:
+        directory = self.manager.directory_of(TP)
+        assert directory is not None
+        return directory.path.name
+
+
+def advance(work: SteppedWork[None], until: Callable[[], bool] = lambda: False) -> None:
+    """Run the move to its end, or up to the first step after which `until` holds."""
+    if not work.begun:
+        work.resume()
+    while not work.finished and not until():
+        work.resume(call(work.step))
+
+
+def finish(work: SteppedWork[None]) -> None:
+    advance(work)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    return Broker(tmp_path)
+
+
+def append_large(log: Log, leader_epoch: int = 0, value: bytes = LARGE) -> None:
+    log.append_as_leader(batch(NOW, value=value), leader_epoch, NOW)
+
+
+# --- the whole way -------------------------------------------------------------------------------------------
+
+
+def test_moved_log_has_the_records_and_the_old_one_is_deleted(broker: Broker) -> None:
+    log = broker.create()
+    for _ in range(3):
+        append(log)
+        append_large(log)
+    before, broker.high_watermark = read_all(log), 4
+    broker.move_to()
+    assert broker.place() == "b" and broker.log is not log and log.closed
+    assert read_all(broker.log) == before
+    assert append(broker.log) == 6
+    (deleted,) = [path for path in broker.paths[0].iterdir() if path.name.startswith("orders")]
+    assert deleted.name.endswith("-delete")
+    remove_deleted(broker.manager)
+    assert not deleted.exists()
+    assert sorted(path.name for path in broker.paths[1].iterdir() if path.is_dir()) == ["orders-0"]
+    assert not (broker.paths[1] / "orders-0/moved-from").exists()
+    broker.manager.close()
+    broker.start()
+    assert broker.place() == "b" and broker.log.log_end_offset == 7
+    assert broker.manager.high_watermarks() == {TP: 4}
+
+
+def test_records_that_are_appended_meanwhile_are_moved_too(broker: Broker) -> None:
+    log = broker.create()
+    for _ in range(40):
+        append_large(log)
+    work, appended = broker.begin(), 40
+
+    def append_more() -> bool:
+        nonlocal appended
+        if broker.log is log and appended < 80:
+            append(log)
+            appended += 1
+        return False
+
+    advance(work, append_more)
+    assert broker.place() == "b" and broker.log.log_end_offset == appended
+
+
+def test_log_moves_back(broker: Broker) -> None:
+    append(broker.create())
+    broker.move_to()
+    append(broker.log)
+    broker.move_to(0)
+    assert broker.place() == "a" and broker.log.log_end_offset == 2
+    broker.manager.close()
+    broker.start()
+    assert broker.place() == "a" and broker.log.log_end_offset == 2
+
+
+# --- what the current log does meanwhile ---------------------------------------------------------------------
+
+
+def test_truncated_records_are_removed_from_the_copy_too(broker: Broker) -> None:
+    log = broker.create()
+    for _ in range(6):
+        append_large(log)
+    work = broker.begin()
+    advance(work, lambda: broker.move.copied_bytes > 5 * TAIL_BYTES)
+    log.truncate_to(2)
+    for _ in range(6):
+        append_large(log, leader_epoch=1, value=b"x" * len(LARGE))
+    expected = read_all(log)
+    finish(work)
+    assert broker.log is not log and read_all(broker.log) == expected
+    assert broker.log.epochs == ((0, 0), (1, 2))
+
+
+def test_piece_that_was_read_during_a_truncation_is_not_used(broker: Broker) -> None:
+    log = broker.create()
+    for _ in range(4):
+        append_large(log)
+    work = broker.begin()
+    work.resume()
+    while True:
+        outcome = call(work.step)
+        if isinstance(outcome.value, bytes):  # this step has read records
+            break
+        work.resume(outcome)
+    log.truncate_to(1)
+    append_large(log, leader_epoch=1, value=b"x" * len(LARGE))
+    expected = read_all(log)
+    work.resume(outcome)
+    finish(work)
+    assert read_all(broker.log) == expected
+
+
+def test_deleted_records_are_deleted_from_the_copy_too(broker: Broker) -> None:
+    broker.config = config(segment_bytes=2 * TAIL_BYTES)
+    log = broker.create()
+    for _ in range(8):
+        append_large(log)
+    work = broker.begin()
+    advance(work, lambda: broker.move.copied_bytes > 5 * TAIL_BYTES)
+    log.delete_records(4, 8)
+    assert log.delete_old_segments(NOW, 8)
+    finish(work)
+    assert (broker.log.log_start_offset, broker.log.log_end_offset) == (4, 8)
+    assert broker.log.segment_base_offsets[0] == 4
+    assert not list(broker.paths[1].glob("orders-0/*.deleted"))
+
+
+def test_copy_begins_again_if_all_its_records_are_deleted(broker: Broker) -> None:
+    broker.config = config(segment_bytes=2 * TAIL_BYTES)
+    log = broker.create()
+    for _ in range(20):
+        append_large(log)
+    work = broker.begin()
+    advance(work, lambda: broker.move.copied_bytes > 0)
+    assert broker.move.future.log.log_end_offset < 18
+    log.delete_records(18, 20)
+    log.delete_old_segments(NOW, 20)
+    expected = read_all(log)
+    finish(work)
+    assert (broker.log.log_start_offset, read_all(broker.log)) == (18, expected)
+
+
+def test_records_deleted_within_a_batch_stay_deleted(broker: Broker) -> None:
+    log = broker.create()
+    log.append_as_leader(batch(*[NOW] * 10), 0, NOW)
+    log.delete_records(4, 10)
+    append(log)
+    broker.move_to()
+    assert (broker.log.log_start_offset, broker.log.log_end_offset) == (4, 11)
+
+
+def test_epoch_without_records_is_moved(broker: Broker) -> None:
+    log = broker.create()
+    append(log)
+    log.assign_leader_epoch(7)
+    broker.move_to()
+    assert broker.log.latest_epoch == 7
+    broker.manager.close(clean=False)
+    broker.start()
+    assert broker.log.latest_epoch is not None, "the file was written"
+
+
+def test_producer_is_known_although_its_batches_are_deleted(broker: Broker) -> None:
+    log = broker.create()
+    for sequence in range(7):
+        log.append_as_leader(batch(NOW, producer_id=5, epoch=0, sequence=sequence), 0, NOW)
+    append(log)
+    log.roll(NOW)
+    log.delete_records(8, 8)
+    log.delete_old_segments(NOW, 8)
+    broker.move_to()
+    for _ in range(2):
+        repeated = broker.log.append_as_leader(batch(NOW, producer_id=5, epoch=0, sequence=6), 0, NOW)
+        assert (repeated.duplicate, repeated.base_offset) == (True, 6)
+        broker.manager.close(clean=False)
+        broker.start()
+
+
+def test_log_that_ends_with_a_gap_of_compaction_is_moved(broker: Broker) -> None:
+    log = broker.create()
+    for _ in range(3):
+        append(log)
+    log.roll(NOW)
+    broker.manager.close()
+    path = broker.paths[0] / "orders-0"
+    data = (path / f"{0:020}.log").read_bytes()
+    (path / f"{0:020}.log").write_bytes(data[: 2 * len(data) // 3])  # as if the last record was compacted away
+    for index in path.glob("*index"):
+        index.unlink()
+    (broker.paths[0] / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 3\n")
+    broker.start()
+    assert broker.log.log_end_offset == 3 and broker.log.locate(2) is None
+    broker.move_to()
+    assert broker.log.log_end_offset == 3 and append(broker.log) == 3
+    assert len(list(iter_headers(read_all(broker.log)))) == 3
+    broker.manager.close(clean=False)
+    broker.start()
+    assert broker.place() == "b" and broker.log.log_end_offset == 4
+    assert broker.manager.cleaner_offset(TP) == 3
+
+
+def test_move_waits_while_there_is_no_log_to_copy(broker: Broker) -> None:
+    append(broker.create())
+    broker.waits = True
+    work = broker.begin()
+    for _ in range(3):
+        work.resume()
+        assert work.step is PAUSE
+    broker.waits = False
+    finish(work)
+    assert broker.place() == "b"
+
+
+def test_acknowledged_flush_is_never_lost_by_the_move(broker: Broker) -> None:
+    log = broker.create()
+    append_large(log)
+    work, flushed = broker.begin(), 0
+
+    def append_and_flush() -> bool:
+        nonlocal flushed
+        if broker.log is log and not broker.move.holds_flushes:
+            append(log)
+            log.flush()
+            flushed = log.recovery_point
+        return False
+
+    advance(work, append_and_flush)
+    assert broker.log is not log and broker.log.recovery_point >= flushed > 1
+    log.flush()  # a flush that waited for the move ends, and changes nothing
+
+
+# --- random work during a move -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_moved_log_is_the_same_whatever_happens_meanwhile(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    broker = Broker(tmp_path, segment_bytes=3 * TAIL_BYTES, retention_bytes=20 * TAIL_BYTES)
+    log, epoch, sequence = broker.create(), 0, 0
+
+    def change() -> bool:
+        nonlocal epoch, sequence
+        if broker.log is not log:
+            return False
+        match random.randrange(12):
+            case 0 | 1 | 2 | 3:
+                for _ in range(random.randrange(4)):
+                    append_large(log, epoch, bytes([random.randrange(256)]) * random.choice((1, 100, len(LARGE))))
+            case 4:
+                header = {"producer_id": random.randrange(3), "epoch": sequence, "sequence": 0}
+                log.append_as_leader(batch(NOW, NOW, **header), epoch, NOW)
+                sequence += 1
+            case 5:
+                epoch += 1
+                log.assign_leader_epoch(epoch)
+            case 6:
+                log.truncate_to(random.randint(log.log_start_offset, log.log_end_offset))
+                epoch += 1
+            case 7 if random.random() < 0.3:
+                log.truncate_fully_and_start_at(random.randint(0, log.log_end_offset + 5))
+                epoch += 1
+            case 8:
+                log.delete_records(random.randint(log.log_start_offset, log.log_end_offset), log.log_end_offset)
+            case 9:
+                log.delete_old_segments(NOW, log.log_end_offset)
+            case 10:
+                log.roll(NOW)
+            case 11 if not broker.move.holds_flushes:
+                log.flush()
+        return False
+
+    broker.begin()
+    for _ in range(25):
+        change()
+    while broker.log is log:
+        work = broker.begin()
+        steps = random.randrange(60)
+
+        def restart_or_change() -> bool:
+            nonlocal steps
+            steps -= 1
+            change()
+            return steps == 0
+
+        advance(work, restart_or_change)
+        if not work.finished:  # as if the process ended: the next move goes on with the same files
+            broker.move.release_flushes()
+            broker.move.future.close()
+    old, new = log, broker.log
+    for _, header in iter_headers(read_all(new)):
+        epoch = max(epoch, header.partition_leader_epoch)
+    assert_sound(new)
+    assert (new.log_start_offset, new.log_end_offset) == (old.log_start_offset, old.log_end_offset)
+    assert new.epochs == old.epochs and new.recovery_point >= old.recovery_point
+    assert new.last_offsets_of_producers == old.last_offsets_of_producers
+    assert read_all(new) == broker.replaced_contents
+
+
+# --- crashes -------------------------------------------------------------------------------------------------
+
+
+def crash_images(crashable: CrashableFiles, work: Callable[[], object]) -> Iterator[tuple[bool, CrashableFiles]]:
+    """Do the work. Yield (whether only the process ended, the files left) for a crash within each of its calls."""
+    images = [(True, crashable.crash(KEPT))]
+
+    def take() -> None:
+        images.append((True, crashable.crash(KEPT)))
+        images.append((False, crashable.crash(FORGOTTEN)))
+        images.extend((False, crashable.crash(Random(seed))) for seed in range(3))
+
+    crashable.boundary = take
+    work()
+    crashable.boundary = lambda: None
+    yield from images
+
+
+def test_crash_at_any_moment_loses_no_record() -> None:
+    files = CrashableFiles()
+    broker = Broker(Path("/"), files)
+    log = broker.create()
+    for path in (Path("/"), *broker.paths):
+        files.fsync_directory(path)
+    for _ in range(3):
+        log.append_as_leader(batch(NOW, producer_id=5, epoch=0, sequence=_), 0, NOW)
+        append_large(log)
+    log.flush()
+    broker.high_watermark = 5
+    broker.manager.checkpoint_high_watermarks({TP: Committed.of(log, 5)})
+    broker.manager.checkpoint_recovery_points()
+    broker.manager.checkpoint_leaderships({TP: Leadership("id", 0, 1, 3, 1)})
+    expected, places = read_all(log), set()
+
+    def work() -> None:
+        broker.move_to()
+        remove_deleted(broker.manager)
+
+    for killed, image in crash_images(files, work):
+        again = Broker(Path("/"), image)
+        places.add((again.place(), TP in again.manager.futures))
+        assert read_all(again.log) == expected
+        assert again.manager.high_watermarks() == {TP: 5}
+        if killed:  # no flush protects these files from a power failure
+            assert again.log.topic_id == "id"
+            assert again.manager.leaderships() == {TP: Leadership("id", 0, 1, 3, 1)}
+        repeated = again.log.append_as_leader(batch(NOW, producer_id=5, epoch=0, sequence=2), 0, NOW)
+        assert repeated.duplicate
+        for name in ("a", "b"):
+            kept = [each for each in image.names(Path("/", name)) if each == "orders-0"]
+            assert bool(kept) == (again.place() == name)
+        if again.place() == "a":
+            again.move_to()
+            assert read_all(again.log) == expected
+        assert append(again.log) == 6
+    assert places == {("a", False), ("a", True), ("b", False)}
+
+
+def test_records_of_a_killed_process_are_not_lost_although_unflushed() -> None:
+    files = CrashableFiles()
+    broker = Broker(Path("/"), files)
+    log = broker.create()
+    append_large(log)
+    ends: list[int] = []
+
+    def work() -> None:
+        def append_more() -> bool:
+            append(broker.log)
+            return len(ends) > 400
+
+        move = broker.begin()
+        advance(move, append_more)
+        append(broker.log)
+
+    files.boundary = lambda: ends.append(broker.log.log_end_offset)
+    images: list[CrashableFiles] = []
+    files.boundary = lambda: (ends.append(broker.log.log_end_offset), images.append(files.crash(KEPT)))
+    work()
+    files.boundary = lambda: None
+    assert broker.place() == "b"
+    for end, image in zip(ends, images, strict=True):
+        assert Broker(Path("/"), image).log.log_end_offset in (end, end + 1)
+
+
+def test_power_failure_loses_no_record_that_was_flushed_meanwhile() -> None:
+    files = CrashableFiles()
+    broker = Broker(Path("/"), files)
+    append_large(broker.create())
+    for path in (Path("/"), *broker.paths):
+        files.fsync_directory(path)
+    broker.log.flush()
+    images: list[tuple[int, CrashableFiles]] = []
+
+    def append_and_flush() -> bool:
+        if not broker.move.holds_flushes:
+            append(broker.log)
+            broker.log.flush()
+        return False
+
+    def take() -> None:
+        flushed = broker.log.recovery_point
+        images.extend((flushed, files.crash(choice)) for choice in (FORGOTTEN, Random(1), Random(2)))
+
+    files.boundary = take
+    advance(broker.begin(), append_and_flush)
+    files.boundary = lambda: None
+    assert broker.place() == "b" and broker.log.log_end_offset > 5
+    places = set()
+    for flushed, image in images:
+        again = Broker(Path("/"), image)
+        places.add(again.place())
+        assert again.log.log_end_offset >= flushed
+        if again.place() == "a":
+            again.move_to()
+            assert again.log.log_end_offset >= flushed
+    assert places == {"a", "b"}
+
+
+# --- failures and the end of moves ---------------------------------------------------------------------------
+
+
+def test_full_target_ends_only_the_move(tmp_path: Path) -> None:
+    files = FailingFiles(UnsyncedFiles())
+    broker = Broker(tmp_path, files)
+    log = broker.create()
+    for _ in range(4):
+        append_large(log)
+    work = broker.begin()
+    advance(work, lambda: broker.move.copied_bytes > 0)
+    append_large(log)
+    files.fail(Fault.FULL, broker.paths[1])
+    with pytest.raises(StorageError, match="No space left"):
+        finish(work)
+    files.heal()
+    broker.move.future.discard()
+    remove_deleted(broker.manager)
+    assert [each.works for each in broker.manager.directories] == [True, True]
+    assert not list(broker.paths[1].glob("orders-0*"))
+    assert append(log) == 5
+    log.flush()
+
+
+@pytest.mark.parametrize("fault", [Fault.FULL, Fault.WRITE_ERROR, Fault.SYNC_ERROR, Fault.READ_ONLY])
+@pytest.mark.parametrize("after", range(0, 60, 3))
+def test_failing_target_never_harms_the_replica(tmp_path: Path, fault: Fault, after: int) -> None:
+    files = FailingFiles(UnsyncedFiles())
+    broker = Broker(tmp_path, files)
+    log = broker.create()
+    for _ in range(4):
+        append_large(log)
+    expected = read_all(log)
+    files.fail(fault, broker.paths[1], after=after)
+    work = broker.begin()
+    try:
+        finish(work)
+    except StorageError:
+        assert broker.log is log
+    files.heal()
+    if broker.log is log:
+        assert broker.manager.directories[0].works
+        append(log)
+        log.flush()
+        assert read_all(log)[: len(expected)] == expected
+    broker.manager.close(clean=False)
+    broker.start()
+    assert read_all(broker.log)[: len(expected)] == expected
+
+
+def test_damaged_record_ends_the_move_and_stays_where_it_is(broker: Broker) -> None:
+    log = broker.create()
+    for _ in range(3):
+        append_large(log)
+    path = broker.paths[0] / "orders-0" / f"{0:020}.log"
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptMessageError):
+        broker.move_to()
+    assert broker.log is log
+
+
+@pytest.mark.parametrize("end", ["deleted", "set aside", "offline"])
+def test_move_ends_with_its_log(broker: Broker, end: str) -> None:
+    log = broker.create()
+    for _ in range(4):
+        append_large(log)
+    work = broker.begin()
+    advance(work, lambda: broker.move.copied_bytes > 0)
+    match end:
+        case "deleted":
+            broker.manager.delete(TP)
+        case "set aside":
+            broker.manager.set_aside(TP)
+        case "offline":
+            broker.manager.take_offline(broker.paths[0], StorageError("burnt"))
+    assert TP not in broker.manager.futures
+    with pytest.raises(MoveEndedError):
+        finish(work)
+    broker.move.future.discard()
+    assert not list(broker.paths[1].glob("*-future"))
+    with suppress(StorageError):  # the log is closed or offline
+        log.flush()  # no flush waits for the move
+
+
+def test_start_deletes_the_copy_of_a_partition_that_is_elsewhere_now(broker: Broker) -> None:
+    append_large(broker.create())
+    work = broker.begin()
+    advance(work, lambda: broker.move.copied_bytes > 0)
+    broker.manager.close()
+    manager = LogManager.open(broker.paths, broker.files, 1, "c1", "boot-1")
+    manager.open_logs(hosted={})
+    assert not list(broker.paths[1].glob("*-future")) and not list(manager.futures)
+
+
+def test_restarted_move_does_not_copy_records_again(broker: Broker) -> None:
+    log = broker.create()
+    for _ in range(40):
+        append_large(log)
+    work = broker.begin()
+    advance(work, lambda: broker.move.copied_bytes > 30 * TAIL_BYTES)
+    copied = broker.move.copied_bytes
+    broker.manager.close(clean=False)
+    broker.start()
+    broker.move_to()
+    assert broker.place() == "b" and broker.log.log_end_offset == 40
+    assert broker.move.copied_bytes + copied < 41 * (TAIL_BYTES + 100)
+
+
+def test_replaced_log_is_deleted_although_its_disk_was_away(tmp_path: Path) -> None:
+    files = FailingFiles(UnsyncedFiles())
+    broker = Broker(tmp_path, files)
+    append_large(broker.create())
+    work = broker.begin()
+    advance(work, lambda: broker.move.future.is_current)
+    files.fail(Fault.VANISHED, broker.paths[0])
+    finish(work)
+    append(broker.log)
+    broker.manager.close(clean=False)
+    broker.start()
+    assert broker.place() == "b" and (broker.paths[1] / "orders-0/moved-from").exists()
+    broker.manager.close(clean=False)
+    files.heal()
+    broker.start()
+    assert broker.place() == "b" and broker.log.log_end_offset == 2
+    assert not (broker.paths[0] / "orders-0").exists()
+    assert not (broker.paths[1] / "orders-0/moved-from").exists()
+
+
+def test_new_log_is_created_in_the_directory_that_was_chosen(broker: Broker) -> None:
+    broker.manager.futures.prefer(TP, broker.paths[1])
+    broker.manager.get_or_create(TP, "id", broker.config)
+    assert broker.place() == "b"
+    assert broker.manager.futures.preferred(TP) is None
