@@ -7,10 +7,11 @@ consumer with a thousand idle partitions then sends and receives a few bytes per
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tidelog.errors import FetchSessionIdNotFoundError, InvalidFetchSessionEpochError
+from tidelog.protocol import messages as native
 from tidelog.protocol.kafka.messages.records import FetchPartition, FetchRequest
 
 #: `max.incremental.fetch.session.cache.slots`.
@@ -34,13 +35,15 @@ NO_OFFSETS: Offsets = (-1, -1)
 
 @dataclass(slots=True)
 class Member:
-    """One partition of a session, as the consumer named it last.
+    """One partition of a fetch or of a session, as the consumer named it last.
 
-    sent   the offsets that the consumer was sent last; None before the first response and after an error
+    sent      the offsets that the consumer was sent last; None before the first response and after an error
+    to_read   the partition in the broker's own protocol, kept by the translation for the next fetch of the session
     """
 
     requested: FetchPartition
     sent: Offsets | None = None
+    to_read: native.FetchPartition | None = None
 
 
 @dataclass(slots=True)
@@ -79,7 +82,7 @@ class ConsumerSessions:
 
     def wanted(
         self, request: FetchRequest, version: int, now_ms: int
-    ) -> tuple[ConsumerSession | None, dict[PartitionKey, FetchPartition]]:
+    ) -> tuple[ConsumerSession | None, Mapping[PartitionKey, Member]]:
         """Return the fetch's session (None: it has none), and all partitions to read, in the order to serve them.
 
         A fetch without a session, or one that begins a session, ends the session that it names. A new session is not
@@ -87,7 +90,7 @@ class ConsumerSessions:
         FetchSessionIdNotFoundError if the broker does not have the session any more, and InvalidFetchSessionEpochError
         if the fetch does not have the session's next epoch.
         """
-        named = dict(_named(request))
+        named = {key: Member(each) for key, each in _named(request)}
         if version < _SESSIONS or request.session_epoch == NO_SESSION:
             self._sessions.pop(request.session_id, None)
             return None, named
@@ -95,17 +98,18 @@ class ConsumerSessions:
             self._sessions.pop(request.session_id, None)
             session = self._begin(now_ms)
             if session is not None:
-                session.members = {key: Member(each) for key, each in named.items()}
+                session.members = named
             return session, named
         session = self._go_on(request, now_ms)
         for topic in request.forgotten_topics_data:
             for partition in topic.partitions:
                 session.members.pop((topic.topic or topic.topic_id, partition), None)
-        for key, each in named.items():
+        for key, member in named.items():
             # A partition whose records were sent is named again, and served after all others, so that none starves.
-            before = session.members.pop(key, None)
-            session.members[key] = Member(each, before.sent if before else None)
-        return session, {key: member.requested for key, member in session.members.items()}
+            if (before := session.members.pop(key, None)) is not None:
+                member.sent = before.sent
+            session.members[key] = member
+        return session, session.members
 
     def _begin(self, now_ms: int) -> ConsumerSession | None:
         if len(self._sessions) >= MAX_SESSIONS:

@@ -26,6 +26,7 @@ from tidelog.protocol import messages as native
 from tidelog.protocol.kafka.messages.records import (
     BatchIndexAndErrorMessage,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     PartitionData,
@@ -125,7 +126,7 @@ class RecordTranslation:
         wanted: list[PartitionKey] = []
         to_read: list[native.FetchPartition] = []
         unknown: list[PartitionKey] = []
-        for key, each in partitions.items():
+        for key, member in partitions.items():
             topic = key[0]
             if topic not in topics:
                 topics[topic] = self._id_and_name(topic)
@@ -134,16 +135,9 @@ class RecordTranslation:
                 unknown.append(key)
                 continue
             wanted.append(key)
-            to_read.append(
-                native.FetchPartition(
-                    name,
-                    each.partition,
-                    each.current_leader_epoch,
-                    each.fetch_offset,
-                    each.partition_max_bytes,
-                    topic_id=topic_id,
-                )
-            )
+            if (partition := member.to_read) is None or partition.topic != name:
+                partition = member.to_read = _to_read(name, topic_id, member.requested)
+            to_read.append(partition)
         outcome = self._handle(
             native.FetchRequest(
                 CONSUMER_REPLICA_ID,
@@ -241,6 +235,17 @@ class RecordTranslation:
                 for topic in request.topics
             ),
         )
+
+
+def _to_read(name: str, topic_id: str, requested: FetchPartition) -> native.FetchPartition:
+    return native.FetchPartition(
+        name,
+        requested.partition,
+        requested.current_leader_epoch,
+        requested.fetch_offset,
+        requested.partition_max_bytes,
+        topic_id=topic_id,
+    )
 
 
 def _records(partition: native.FetchPartitionResponse) -> Buffer | StoredBytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from node.kafka.fetch_sessions import (
@@ -9,6 +11,7 @@ from node.kafka.fetch_sessions import (
     MAX_SESSIONS,
     ConsumerSession,
     ConsumerSessions,
+    Member,
     PartitionKey,
 )
 from tidelog.errors import FetchSessionIdNotFoundError, InvalidFetchSessionEpochError
@@ -40,9 +43,9 @@ def fetch(
     )
 
 
-def offsets(wanted: dict[PartitionKey, FetchPartition]) -> list[tuple[int, int]]:
+def offsets(wanted: Mapping[PartitionKey, Member]) -> list[tuple[int, int]]:
     """Return the partitions to read with their fetch offsets, in the order in which they are served."""
-    return [(each.partition, each.fetch_offset) for each in wanted.values()]
+    return [(each.requested.partition, each.requested.fetch_offset) for each in wanted.values()]
 
 
 def begun(sessions: ConsumerSessions, named: dict[int, int], now_ms: int = 0) -> ConsumerSession:
