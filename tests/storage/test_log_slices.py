@@ -61,6 +61,15 @@ def test_a_slice_holds_the_bytes_that_a_read_returns(sizes: list[int], reads: li
         log.close()
 
 
+@pytest.mark.parametrize("bound", [1, 2, 3])
+def test_a_slice_ends_at_its_upper_bound(tmp_path: Path, bound: int) -> None:
+    log = filled(tmp_path, [5 * _LARGE] * 4)
+    found = log.slice(0, 1 << 30, bound, print)
+    assert found is not None
+    assert [header.base_offset for _, header in iter_headers(found.read())] == list(range(bound))
+    assert log.slice(bound, 1 << 30, bound, print) is None
+
+
 def test_a_slice_has_a_bounded_number_of_batches(tmp_path: Path) -> None:
     log = filled(tmp_path, [_LARGE, *[_SMALL] * 300, *[_LARGE] * 300])
     few = log.slice(0, 1 << 20, 1_000, print)
