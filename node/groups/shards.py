@@ -130,10 +130,10 @@ class Shards:
 
     async def _read(self, shard: Shard, end: int) -> Loaded | None:
         """Return the contents of all records below `end`, or None if the shard is closed meanwhile."""
-        log_, partition = shard.replica.log, shard.replica.partition
-        loaded = Loaded(skip_damaged=len(partition.replicas) == 1)
-        offset = log_.log_start_offset
+        loaded = Loaded(skip_damaged=len(shard.replica.partition.replicas) == 1)
+        offset = shard.replica.log.log_start_offset
         while shard.leads and offset < end:
+            log_ = shard.replica.log  # another log once the replica has moved to another log directory
             try:
                 data = log_.read(offset, CHUNK_BYTES, end)
             except OffsetOutOfRangeError:

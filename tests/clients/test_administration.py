@@ -288,6 +288,10 @@ def test_kafka_python_lists_offsets_and_log_directories(
     sizes = [each["partition_size"] for broker in dirs for log in broker["log_dirs"] for topic in log["topics"]
              for each in topic["partitions"] if topic["name"] == written]  # fmt: skip
     assert len(sizes) == 3 and min(sizes) > 0
+    here, there = (dirs[0]["log_dirs"][0]["log_dir"], "/nowhere")
+    replica = kafka.structs.TopicPartitionReplica(written, 0, dirs[0]["broker"])
+    assert python.alter_replica_log_dirs({replica: here}) == {replica: kafka.errors.NoError}
+    assert python.alter_replica_log_dirs({replica: there}) == {replica: kafka.errors.LogDirNotFoundError}
 
 
 def test_kafka_python_moves_replicas_and_elects_leaders(

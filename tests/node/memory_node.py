@@ -157,7 +157,8 @@ class Node:
         )
         settings = broker_settings(broker_id, **network.group_settings)
         files = directory.files if isinstance(directory, LogManager) else UnsyncedFiles()
-        self.moves = LogDirMoves(directory, self.replicas, files, DynamicSettings(settings), lambda tp: False)
+        self.settings = DynamicSettings(settings)
+        self.moves = LogDirMoves(directory, self.replicas, files, self.settings, lambda tp: False)
         topic = MemoryOffsetsTopic()
         self.groups = CoordinatorService(
             self.replicas, settings, topic, topic.create, lambda: self.cut_off, Random(broker_id)

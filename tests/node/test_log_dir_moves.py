@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from tests.node.client_requests import TP, produce_request
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.memory_node import Node
 from tests.node.test_log_directories import Disks
+from tests.node.test_look_ups import OF_A_CLIENT, T0, large
+from tests.storage.logs import remove_deleted
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
     InvalidTopicError,
@@ -26,10 +29,12 @@ from tidelog.protocol.admin_messages import (
     LogDirReplica,
     ReplicaLogDir,
 )
-from tidelog.protocol.messages import ProduceResponse
+from tidelog.protocol.control_messages import UpdateMetadataRequest
+from tidelog.protocol.messages import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ProduceResponse
 from verify.simulation.disks.failing_files import Fault
 
 OTHER = TP._replace(partition=1)
+RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
 async def alter(node: Node, path: object, tp: TopicPartition = TP) -> int:
@@ -127,7 +132,10 @@ async def test_directory_of_a_missing_replica_is_remembered(tmp_path: Path) -> N
         second = disks.paths(1)[1]
         unknown = TopicPartition("unknown", 0)
         assert await alter(node, second, unknown) == UnknownTopicOrPartitionError.code
-        assert await alter(node, second) in (ReplicaNotAvailableError.code, UnknownTopicOrPartitionError.code)
+        await cluster.elect(2, send_to=[2])
+        known = cluster.leader_and_isr()
+        node.metadata.update(UpdateMetadataRequest(1, 1, cluster.live(), known.partitions, known.topics))
+        assert await alter(node, second) == ReplicaNotAvailableError.code
         await cluster.elect(1)
         assert place(manager) == "b", "not in the first of two empty directories"
 
@@ -164,3 +172,59 @@ async def test_full_target_leaves_the_replica_where_it_is(tmp_path: Path, caplog
         await produce(node, b"x")
         assert place(manager) == source and len(await described(node)) == 2
         assert all(each.error_code == 0 for each in (await node.ask(DescribeLogDirsRequest())).log_dirs)
+
+
+@on_virtual_time
+async def test_look_up_goes_on_in_the_moved_log(tmp_path: Path) -> None:
+    disks = Disks(tmp_path)
+    async with MemoryCluster(directory=disks) as cluster:
+        await cluster.elect(1)
+        node, manager = cluster.nodes[1], disks.managers[0]
+        for timestamp in (T0, T0 + 7, T0 + 9):
+            await node.ask(produce_request(batch=large(timestamp)))
+        target = next(path for path in disks.paths(1) if path.name != place(manager))
+        request = ListOffsetsRequest((ListOffsetsPartition(*TP, T0 + 5),))
+        later = node.handlers.handle(request, OF_A_CLIENT)
+        assert not isinstance(later, ListOffsetsResponse), "the look-up has more steps"
+        assert await alter(node, target) == 0
+        await until(lambda: place(manager) == target.name and not node.moves.in_progress)
+        remove_deleted(manager)
+        node.replica().log.delete_records(2, 3)
+        answer = (await later).partitions[0]  # type: ignore[misc, union-attr]
+        assert (answer.error_code, answer.offset, answer.timestamp) == (0, 2, T0 + 9), "the old log has offset 1"
+        assert all(each.works for each in manager.directories)
+
+
+@on_virtual_time
+async def test_setting_limits_the_rate_of_moves(tmp_path: Path) -> None:
+    disks = Disks(tmp_path)
+    async with MemoryCluster(directory=disks) as cluster:
+        await cluster.elect(1)
+        node, manager = cluster.nodes[1], disks.managers[0]
+        for _ in range(50):
+            await produce(node, bytes(100_000))
+        target = next(path for path in disks.paths(1) if path.name != place(manager))
+        node.settings.apply({RATE: "100000"}, {})
+        begun = asyncio.get_running_loop().time()
+        assert await alter(node, target) == 0
+        await until(lambda: place(manager) == target.name, 200)
+        assert 45 < asyncio.get_running_loop().time() - begun < 75
+
+
+@on_virtual_time
+async def test_deleted_topic_takes_its_copy_along(tmp_path: Path) -> None:
+    disks = Disks(tmp_path)
+    async with MemoryCluster(directory=disks) as cluster:
+        await cluster.elect(1)
+        node, manager = cluster.nodes[1], disks.managers[0]
+        for _ in range(20):
+            await produce(node, bytes(100_000))
+        target = next(path for path in disks.paths(1) if path.name != place(manager))
+        node.settings.apply({RATE: "1000"}, {})
+        assert await alter(node, target) == 0
+        await until(lambda: bool(list(target.glob("*-future"))))
+        await node.replicas.delete([TP])
+        await until(lambda: not list(target.glob("*-future")))
+        remove_deleted(manager)
+        assert not node.moves.in_progress
+        assert [list(path.glob(f"{TP.topic}*")) for path in disks.paths(1)] == [[], []]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,10 +14,12 @@ from storage.directory.directory_checkpoints import Committed
 from storage.directory.leadership_checkpoint import Leadership
 from storage.files import Files
 from storage.log.log import Log
+from storage.log_maintenance import LogMaintenance
 from storage.log_manager import LogManager
 from storage.moves.log_move import LogMove, MoveEndedError
 from storage.moves.move_rules import TAIL_BYTES
 from storage.steps import PAUSE, SteppedWork, call
+from tests.storage.cleaning import COMPACT, put
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all, remove_deleted
 from tests.storage.soundness import assert_sound
 from tidelog.errors import CorruptMessageError, StorageError
@@ -314,6 +317,61 @@ def test_acknowledged_flush_is_never_lost_by_the_move(broker: Broker) -> None:
     advance(work, append_and_flush)
     assert broker.log is not log and broker.log.recovery_point >= flushed > 1
     log.flush()  # a flush that waited for the move ends, and changes nothing
+
+
+def begin_and_hold_flushes(broker: Broker) -> SteppedWork[None]:
+    """Flush more and more records, until the move lets the next flush wait, which is the last part of its work."""
+    work, log = broker.begin(), broker.log
+
+    def holds() -> bool:
+        if not broker.move.holds_flushes:
+            append(log)
+            log.flush()
+        return broker.move.holds_flushes
+
+    advance(work, holds)
+    return work
+
+
+def test_high_watermark_is_kept_by_a_checkpoint_before_the_replacement(broker: Broker) -> None:
+    append_large(broker.create())
+    broker.high_watermark = 1
+    work = begin_and_hold_flushes(broker)
+    broker.manager.checkpoint_high_watermarks({TP: Committed.of(broker.log, 1)})
+    finish(work)
+    broker.manager.close(clean=False)
+    broker.start()
+    assert broker.place() == "b" and broker.manager.high_watermarks() == {TP: 1}
+
+
+def test_flushes_go_on_when_a_move_ends_that_let_them_wait(broker: Broker) -> None:
+    append_large(broker.create())
+    work = begin_and_hold_flushes(broker)
+    flush = threading.Thread(target=broker.log.flush, daemon=True)
+    flush.start()
+    broker.manager.futures.cancel(TP)
+    with pytest.raises(MoveEndedError):
+        finish(work)
+    flush.join(5)
+    assert not flush.is_alive()
+
+
+def test_log_is_not_compacted_while_it_moves(broker: Broker) -> None:
+    broker.config = config(**COMPACT)
+    log = broker.create()
+    for _ in range(3):
+        put(log, (b"k", b"v"))
+    log.roll(NOW)
+    maintenance = LogMaintenance(broker.manager, broker.files)
+    round_ = maintenance.begin_cleaning(NOW, {TP: 3})
+    assert round_ is not None and maintenance.is_cleaning(TP), "a move must wait for this round"
+    round_.end()
+    assert not maintenance.is_cleaning(TP)
+    move = broker.begin()
+    assert maintenance.begin_cleaning(NOW, {TP: 3}) is None
+    finish(move)
+    broker.log.roll(NOW)
+    assert maintenance.begin_cleaning(NOW, {TP: 3}) is not None
 
 
 # --- random work during a move -------------------------------------------------------------------------------

@@ -133,7 +133,9 @@ class OffsetLookUps:
     def _look_up(
         self, replica_id: int, tp: TopicPartition, part: ListOffsetsPartition
     ) -> Steps[ListOffsetsPartitionResponse]:
-        """Return the answer of the replica that may answer. Start again if another one replaces it between two steps.
+        """Return the answer of the replica that may answer.
+
+        Start again if another replica, or another log of the same replica, takes its place between two steps.
 
         The answer holds for the bounds at the start, because all records below them stay committed. Each step is
         followed by the checks of a new request, because the replica may not lead any more.
@@ -143,13 +145,17 @@ class OffsetLookUps:
             bounds = find_bounds()
             if part.timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
                 return _position(bounds, part)
-            search = yield from steps_until_change(_search(bounds, part.timestamp), lambda: find_bounds().replica)
+            search = yield from steps_until_change(_search(bounds, part.timestamp), lambda: _log_of(find_bounds()))
             if search.finished:
                 break
         if (found := search.result) is not None:
             return _answer(part, found.timestamp, found.offset, found.leader_epoch)
         bounds.require_known_end()
         return _answer(part, NO_TIMESTAMP, -1, None)
+
+
+def _log_of(bounds: ReadBounds) -> tuple[object, object]:
+    return bounds.replica, bounds.replica.log
 
 
 def _position(bounds: ReadBounds, part: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
