@@ -289,9 +289,17 @@ class RealFiles:
                     os.fsync(fd)
             finally:
                 os.close(fd)
-            os.replace(draft, path)
-        if fsync:
-            self.fsync_directory(path.parent)
+            if not fsync:
+                os.replace(draft, path)
+                return
+            # The directory is opened before the rename, so that the old file stays if no descriptor is free.
+            directory = self._open_directory(path.parent)
+            try:
+                os.replace(draft, path)
+                with _errors_of(path.parent):
+                    os.fsync(directory)
+            finally:
+                os.close(directory)
 
     def rename(self, old: Path, new: Path) -> None:
         with _errors_of(old):
@@ -311,11 +319,14 @@ class RealFiles:
 
     def fsync_directory(self, path: Path) -> None:
         with _errors_of(path):
-            fd = self._reserve.obtain(os.open, path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = self._open_directory(path)
             try:
                 os.fsync(fd)
             finally:
                 os.close(fd)
+
+    def _open_directory(self, path: Path) -> int:
+        return self._reserve.obtain(os.open, path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def try_lock(self, path: Path) -> Lock | None:
         with _errors_of(path):

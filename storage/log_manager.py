@@ -417,7 +417,7 @@ class LogManager:
         """Give up a directory until the next start: close its files and release its lock.
 
         Return the partitions in it; their logs raise StorageError from now on. Do nothing, and return (), if it is
-        offline already.
+        offline already. An error of closing is only logged, because the directory has failed anyway.
         """
         directory = next((each for each in self.directories if each.path == path), None)
         if directory is None:
@@ -426,7 +426,10 @@ class LogManager:
         _LOG.error("log directory %s is offline, and %d logs with it: %s", path, len(directory.logs), error)
         self.failures[path] = error
         self.directories = tuple(each for each in self.directories if each is not directory)
-        directory.close(clean=False)
+        try:
+            directory.close(clean=False)
+        except StorageError as closing:
+            _LOG.warning("log directory %s: %s", path, closing)
         gone = {tp: log.topic_id for tp, log in list(directory.logs.items())}
         self._offline |= gone
         self.futures.cancel_in(directory)

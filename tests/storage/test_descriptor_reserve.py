@@ -8,6 +8,7 @@ import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,6 +89,32 @@ def test_logs_append_roll_and_truncate_with_reserved_descriptors_only(
     assert again.logs()[TP].log_end_offset == 4
     assert again.logs().keys() == {TP, TopicPartition("other", 0)}
     again.close()
+
+
+@pytest.mark.parametrize("fsync", [True, False])
+def test_replacement_without_a_descriptor_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: bool
+) -> None:
+    """The caller repeats the call, and must not meet the new contents before."""
+    path, files = tmp_path / "a", RealFiles()
+    files.replace(path, b"old")
+    real, left = os.open, [0]
+
+    def open_some(*arguments: Any, **options: Any) -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(os, "open", open_some)
+    for free in range(1 + fsync):
+        left[0] = free
+        with pytest.raises(OutOfDescriptorsError):
+            files.replace(path, b"new", fsync=fsync)
+        assert path.read_bytes() == b"old"
+    left[0] = 1 + fsync
+    files.replace(path, b"new", fsync=fsync)
+    assert path.read_bytes() == b"new"
 
 
 def test_reserve_refills_from_freed_descriptors(tmp_path: Path, reserve: DescriptorReserve) -> None:

@@ -312,7 +312,7 @@ OPERATIONS = {
     "sync": Operation(lambda files, root: files.open(root / "a").fsync(), "open a, fsync a, close a"),
     "replace": Operation(
         lambda files, root: files.replace(root / "a", b"new"),
-        "open a.tmp, pwrite a.tmp, fsync a.tmp, close a.tmp, replace a.tmp, open data, fsync data, close data",
+        "open a.tmp, pwrite a.tmp, fsync a.tmp, close a.tmp, open data, replace a.tmp, fsync data, close data",
     ),
     "replace without sync": Operation(
         lambda files, root: files.replace(root / "a", b"new", fsync=False),

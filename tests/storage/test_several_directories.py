@@ -175,6 +175,24 @@ def test_a_disk_that_fails_takes_its_logs_along_and_no_others(machine: Machine) 
     assert all(log.log_end_offset == (1 if tp.partition in (1, 4) else 2) for tp, log in manager.logs().items())
 
 
+def test_logs_go_offline_although_their_files_cannot_be_closed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = machine.start_with_records()
+    path = machine.paths[1]
+
+    def fail(log: Log) -> None:
+        raise StorageError("close: the disk does not answer")
+
+    monkeypatch.setattr(Log, "abandon", fail)
+    assert set(manager.take_offline(path, StorageError("gone"))) == {ORDERS[1], ORDERS[4]}
+    monkeypatch.undo()
+    assert f"log directory {path}: close: the disk does not answer" in caplog.text
+    with pytest.raises(StorageError, match="may be in a directory that is offline"):
+        manager.get_or_create(ORDERS[1], "id", LogConfig())
+    assert manager.failures[path].args == ("gone",)
+
+
 def test_a_checkpoint_that_cannot_be_written_fails_its_directory_alone(machine: Machine) -> None:
     manager = machine.start_with_records()
     machine.files.fail(Fault.FULL, machine.paths[2])
