@@ -112,9 +112,6 @@ class LeaderEpochFence:
                     raise
 
     def forget(self, tp: TopicPartition) -> None:
-        """Drop the record of a deleted log in memory.
-
-        The file keeps the record until a change of another record is written. A restart before that write reads the
-        dropped record again.
-        """
-        self._known.pop(tp, None)
+        """Drop the record of a deleted log, in memory. The next `write` drops it on disk."""
+        if self._known.pop(tp, None) is not None:
+            self._unwritten = True

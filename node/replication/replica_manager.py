@@ -264,13 +264,15 @@ class ReplicaManager:
     async def delete(self, tps: Iterable[TopicPartition]) -> None:
         """Stop hosting these partitions, which the caller has stopped, and delete their logs. Files are removed later.
 
-        Raises StorageError if the disk fails, and OutOfDescriptorsError if the caller should retry.
+        The records of the fence are dropped on disk too, so that no later process reads them. Raises StorageError if
+        the disk fails, and OutOfDescriptorsError if the caller should retry.
         """
         to_delete = list(tps)
         for tp in to_delete:
             self._forget(tp)
         if to_delete:
             await self.offload(self._logs.delete, *to_delete)
+        await self.leader_epoch_fence.write()
 
     def _forget(self, tp: TopicPartition) -> None:
         self._replicas.pop(tp, None)

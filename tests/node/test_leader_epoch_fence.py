@@ -205,6 +205,7 @@ async def test_fence_drops_a_partition_with_its_replica() -> None:
         await cluster.elect(2)
         stop = StopReplicaRequest(1, 1, (StopReplicaPartition(TP.topic, 0, 1, delete=True),))
         assert (await cluster.nodes[3].ask(stop, sender_epoch=1)).partitions[0].error_code == 0
+        assert cluster.nodes[3].directory.leaderships() == {}, "a restart must not read the dropped record again"
         other = TP._replace(partition=1)
         await cluster.elect(1, tp=other)
         assert cluster.nodes[3].directory.leaderships() == {other: Leadership(TOPIC_ID, 0, 1, 0, 1)}
