@@ -22,6 +22,7 @@ from tidelog.errors import (
     NetworkError,
     NotEnoughReplicasError,
     TimeoutError,
+    UnknownTopicOrPartitionError,
 )
 from tidelog.model import TopicPartition
 from tidelog.records.decode import decode_records
@@ -582,3 +583,14 @@ def test_a_record_joins_the_run_that_ends_before_it_in_its_batch() -> None:
     run = first.as_run()
     assert not elsewhere.join(run) and not third.join(run) and run.record_count == 1
     assert second.join(run) and third.join(run) and run.record_count == 3
+
+
+@pytest.mark.parametrize("chosen", [-1, -3, 3])
+def test_partitioner_that_names_no_partition_is_refused(chosen: int) -> None:
+    story = Story(3, partitioner=lambda key, count: chosen)
+    with pytest.raises(
+        UnknownTopicOrPartitionError, match=f"topic 't' has no partition {chosen}: its partitions are 0 to 2"
+    ):
+        story.accumulator.append(story.topic, None, 0, b"key", b"v", (), lambda: 0)
+    assert story.accumulator.buffered_bytes == 0
+    assert all(queue.open is None for queue in story.topic.partitions)

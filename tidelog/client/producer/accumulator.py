@@ -78,15 +78,17 @@ class TopicQueues:
         self.sticky_bytes = 0
 
     def queue(self, partition: int) -> PartitionQueue:
-        """Return the queue of a partition, whose number must be 0 or more.
+        """Return the queue of a partition. Raise UnknownTopicOrPartitionError if the topic does not have it.
 
-        Raise UnknownTopicOrPartitionError if the topic does not have the partition.
+        The number may be negative, because a partitioner of the user may return any number.
         """
         try:
-            return self.partitions[partition]
+            if partition >= 0:
+                return self.partitions[partition]
         except IndexError:
-            tp = TopicPartition(self.known[0].topic_partition.topic, partition)
-            raise no_such_partition(tp, len(self.partitions)) from None
+            pass
+        tp = TopicPartition(self.known[0].topic_partition.topic, partition)
+        raise no_such_partition(tp, len(self.partitions))
 
     def next_sticky(self) -> int:
         """Move `sticky` to the next higher partition with a leader, else to the lowest, and return its number.
