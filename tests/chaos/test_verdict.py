@@ -7,6 +7,7 @@ from dataclasses import replace
 from tidelog.model import TopicPartition
 from verify.chaos.injections import Injection, Outcome
 from verify.chaos.results.verdict import BROKEN, KEPT, UNPROVED, RowCount, count_rows, exit_status, shortcomings
+from verify.checker.findings import Finding
 from verify.checker.verdict import Row, Verdict
 
 KEYS = [f"I{number}" for number in range(1, 23)]
@@ -92,3 +93,14 @@ def test_run_with_its_own_failure_proves_nothing() -> None:
     counts = count_rows(["F1"], [BIT])
     assert exit_status(counts, ALL_SEEN, ["clients-0 ended with status 1"]) == UNPROVED
     assert shortcomings(counts, ALL_SEEN, ["clients-0 ended with status 1"]) == ["clients-0 ended with status 1"]
+
+
+def test_lines_count_the_violations_that_are_not_shown() -> None:
+    """The checker describes at most a hundred violations of an invariant."""
+    findings = [Finding("I1", None, number, f"violation {number}", []) for number in range(100)]
+    verdict = Verdict([Row("I1", "order", 500, 250)], findings)
+    for most, rest in ((3, 247), (100, 150), (200, 150)):
+        lines = list(verdict.lines(most_findings=most))
+        assert lines[-1] == f"I1: and {rest} more"
+        assert sum("violation " in line for line in lines) == min(most, 100)
+    assert "more" not in list(Verdict([Row("I1", "order", 500, 2)], findings[:2]).lines(most_findings=200))[-1]

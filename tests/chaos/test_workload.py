@@ -6,9 +6,14 @@ import asyncio
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from tidelog.errors import LocalError
 from tidelog.history.history_files import history_path, read_history
 from tidelog.history.operations import Client
+from tidelog.local.processes.process import Process
 from verify.chaos.load import Load
 from verify.chaos.workload import Workload
 from verify.checker.inputs.run_directory import RunDirectory
@@ -48,3 +53,47 @@ async def test_failing_client_is_restarted_a_few_times_and_reported(tmp_path: Pa
         await asyncio.sleep(0.3)  # nothing must happen
     assert len(workload.failures) == 5
     assert all("ConfigError" in failure for failure in workload.failures)
+
+
+async def test_client_that_cannot_be_replaced_is_reported_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawn, errors = Process.spawn, [OSError("no memory"), OSError("no memory")]
+
+    def spawn_later(*arguments: Any, **options: Any) -> Process:
+        if errors:
+            raise errors.pop()
+        return spawn(*arguments, **options)
+
+    history = history_path(tmp_path, "clients-0-tail")
+    async with Workload(tmp_path, NOWHERE, LOAD) as workload:
+        await until(lambda: lives_in(history) == 1)
+        monkeypatch.setattr(Process, "spawn", spawn_later)
+        workload.processes[0].signal(signal.SIGKILL)
+        await until(lambda: workload.replaced == 1 and lives_in(history) == 2)
+    assert workload.failures == ["clients-0 cannot be replaced: a client process cannot be started: no memory"] * 2
+
+
+async def test_failure_without_readable_output_is_reported(tmp_path: Path) -> None:
+    async with Workload(tmp_path, "no address", LOAD) as workload:
+        (tmp_path / "clients" / "clients-0.0.log").unlink()
+        await until(lambda: len(workload.failures) >= 2)
+    assert "its output cannot be read" in workload.failures[0]
+
+
+async def test_clients_are_stopped_if_a_later_one_cannot_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawn, spawned = Process.spawn, list[Process]()
+
+    def spawn_one(*arguments: Any, **options: Any) -> Process:
+        if spawned:
+            raise OSError("no memory")
+        spawned.append(spawn(*arguments, **options))
+        return spawned[0]
+
+    monkeypatch.setattr(Process, "spawn", spawn_one)
+    with pytest.raises(LocalError, match="no memory"):
+        async with Workload(tmp_path, NOWHERE, Load(processes=2, delivery_timeout_ms=1_000)):
+            raise AssertionError("it did not start")
+    assert not spawned[0].running

@@ -224,6 +224,26 @@ def test_final_log_with_gaps_finds_its_records(tmp_path: Path) -> None:
     assert not again.holds([3, 4], [1, 2])
 
 
+def test_final_log_that_was_cut_is_refused(tmp_path: Path) -> None:
+    path = write_final_log(tmp_path, random_case(5).ending.logs[TP][0], records_per_line=7)
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    assert len(lines) > 3
+    for kept in (b"".join(lines[:1]), b"".join(lines[:2]), b"".join(lines[:-1]), whole[:-1]):
+        path.write_bytes(kept)
+        with pytest.raises(HistoryError, match="the file is truncated"):
+            read_final_log(path)
+
+
+def test_final_log_without_counts_is_read(tmp_path: Path) -> None:
+    """Earlier versions wrote no counts."""
+    path = tmp_path / "t-0.jsonl"
+    path.write_text(
+        '{"final":1,"broker":"1","tp":["t",0],"log_start":0,"leo":1,"hw":1}\n{"offset":0,"ids":[1],"ts":[2],"epochs":[0]}\n'
+    )
+    assert list(read_final_log(path).ids) == [1]
+
+
 def test_invalid_final_log_is_refused_with_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "t-0.jsonl"
     path.write_text('{"history":1}\n')

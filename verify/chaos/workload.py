@@ -54,10 +54,10 @@ class _Child:
 class Workload:
     """The client processes, from entering `async with` to its exit.
 
-    A process that ends is replaced by a new one. An end other than by SIGKILL is also a failure. Once there are five
-    failures, no process that ends later is replaced. Entering writes the names of compacted topics for the checker, and
-    raises LocalError if a process cannot be started. The histories are in `directory`, and so is the output of the
-    processes (`clients/clients-NUMBER.LIFE.log`).
+    A process that ends is replaced by a new one. An end other than by SIGKILL is a failure, and so is a replacement
+    that cannot be started. Once there are five failures, no process that ends later is replaced. Entering writes the
+    names of compacted topics for the checker, and raises LocalError if a process cannot be started. The histories are
+    in `directory`, and so is the output of the processes (`clients/clients-NUMBER.LIFE.log`).
 
     kafka_servers   the addresses of the Kafka listeners, for the processes of Kafka clients
     """
@@ -79,7 +79,8 @@ class Workload:
         (self._directory / DIRECTORY).mkdir(parents=True, exist_ok=True)
         write_compacted(self._directory, [topic.name for topic in self.load.topics if topic.is_compacted])
         try:
-            self._children = [self._start(number, 0) for number in range(self.load.all_processes)]
+            for number in range(self.load.all_processes):
+                self._children.append(self._start(number, 0))
         except BaseException:
             await self.stop()
             raise
@@ -136,11 +137,15 @@ class Workload:
             for number, child in enumerate(self._children):
                 if child.process.running or len(self.failures) >= _MOST_FAILURES:
                     continue
+                try:
+                    self._children[number] = self._start(number, child.life + 1)
+                except (OSError, LocalError) as error:  # the next look tries again
+                    self.failures.append(f"clients-{number} cannot be replaced: {error}")
+                    continue
                 if child.process.exit_status == -signal.SIGKILL:
                     self.replaced += 1
                 else:
                     self._failed(number, child, f"ended with status {child.process.exit_status}")
-                self._children[number] = self._start(number, child.life + 1)
 
     def _start(self, number: int, life: int) -> _Child:
         directory = self._directory / DIRECTORY
@@ -158,5 +163,8 @@ class Workload:
         return _Child(process, life, output)
 
     def _failed(self, number: int, child: _Child, what: str) -> None:
-        words = child.output.read_text(errors="replace")[-_LAST_WORDS:]
+        try:
+            words = child.output.read_text(errors="replace")[-_LAST_WORDS:]
+        except OSError as error:
+            words = f"its output cannot be read: {error}"
         self.failures.append(f"clients-{number} {what}: {words}")

@@ -124,12 +124,12 @@ class Verdict:
             yield ""
             yield f"unknown, because final logs are missing: {', '.join(map(str, self.unread))}"
         for row in self.violated:
-            found = [each for each in self.findings if each.invariant == row.key]
+            shown = [each for each in self.findings if each.invariant == row.key][:most_findings]
             yield ""
-            for each in found[:most_findings]:
+            for each in shown:
                 yield str(each)
-            if row.violations > most_findings:
-                yield f"{row.key}: and {row.violations - most_findings:,} more"
+            if row.violations > len(shown):
+                yield f"{row.key}: and {row.violations - len(shown):,} more"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

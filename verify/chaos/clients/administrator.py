@@ -59,6 +59,7 @@ class Administrator:
         context, tp = self._context, self._context.rng.choice(self._context.tps)
         brokers = sorted((await admin.describe_cluster(_TIMEOUT_MS)).brokers)
         (topic,) = await admin.describe_topics([tp.topic], _TIMEOUT_MS)
-        count = len(next(each for each in topic.partitions if each.partition == tp.partition).replicas)
-        if 0 < count <= len(brokers):  # zero replicas: this broker does not know the partition yet
+        known = next((each for each in topic.partitions if each.partition == tp.partition), None)
+        count = 0 if known is None else len(known.replicas)
+        if 0 < count <= len(brokers):  # otherwise this broker does not know the partition yet
             await admin.alter_partition_reassignments({tp: context.rng.sample(brokers, count)}, _TIMEOUT_MS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
+from collections.abc import Iterable, Iterator, Mapping
 
 from tidelog.aio import Admin, Producer
 from tidelog.errors import InvalidTimestampError, TidelogError, error_for
@@ -61,9 +62,9 @@ class OddTimestamps(FaultBase):
                     for timestamp in odd_times(time.time_ns() // 1_000_000, rng):
                         await self._produce(producer, history, tp, next(ids), timestamp)
             led, addresses = leaders(await target.view()), await _addresses(target)
-            for tp in tried:
-                async with Lines([addresses[led[tp]]]) as lines:
-                    await self._produce_timeless(lines.to(addresses[led[tp]]), history, tp, next(ids))
+            for tp, address in reachable_leaders(tried, led, addresses):
+                async with Lines([address]) as lines:
+                    await self._produce_timeless(lines.to(address), history, tp, next(ids))
         return f"records with odd times to {', '.join(map(of, tried))}"
 
     async def _produce(
@@ -117,6 +118,16 @@ async def _addresses(target: Target) -> dict[int, str]:
     """Return the address of each broker's listener for clients."""
     async with Admin(target.bootstrap_servers) as admin:
         return {broker: str(endpoint) for broker, endpoint in (await admin.describe_cluster()).brokers.items()}
+
+
+def reachable_leaders(
+    tps: Iterable[TopicPartition], led: Mapping[TopicPartition, int], addresses: Mapping[int, str]
+) -> Iterator[tuple[TopicPartition, str]]:
+    """Yield the partitions that have a leader whose address is known, each with the address."""
+    for tp in tps:
+        address = addresses.get(led[tp]) if tp in led else None
+        if address is not None:
+            yield tp, address
 
 
 def timeless(key: bytes, value: bytes) -> bytes:

@@ -144,7 +144,8 @@ def write_final_log(directory: Path, log: FinalLog, *, records_per_line: int = 1
 
 def _lines(log: FinalLog, records_per_line: int) -> Iterator[dict[str, Any]]:
     header = {"final": VERSION, "broker": log.broker, "tp": list(log.tp), "log_start": log.log_start, "leo": log.leo}
-    yield header | {"hw": log.hw} | ({} if log.epochs is None else {"epochs": [list(each) for each in log.epochs]})
+    header |= {"hw": log.hw, "records": len(log.offsets), "batches": len(log.batches)}
+    yield header | ({} if log.epochs is None else {"epochs": [list(each) for each in log.epochs]})
     for start in range(0, len(log.offsets), records_per_line):
         part = slice(start, start + records_per_line)
         offsets = consecutive(log.offsets[part])
@@ -169,8 +170,9 @@ def read_final_logs(directory: Path) -> Iterator[FinalLog]:
 def read_final_log(path: Path, known: dict[bytes, _Part] | None = None) -> FinalLog:
     """Read one replica's log at the end of a run.
 
-    Raise HistoryError if the header is cut or missing, or if a complete line is invalid. Raise OSError if the file
-    cannot be read. An incomplete last line after the header is ignored, as in histories.
+    Raise HistoryError if the file is cut, its header is missing, or a complete line is invalid. Raise OSError if the
+    file cannot be read. The header has the numbers of records and batches, because the file is written as a whole. If
+    it has no such numbers, because an earlier version wrote it, an incomplete end is ignored.
 
     known   parsed lines of the other replicas, so that equal lines are not parsed again; new lines are added
     """
@@ -179,10 +181,13 @@ def read_final_log(path: Path, known: dict[bytes, _Part] | None = None) -> Final
     ids, ts, leader_epochs = array("q"), array("q"), array("q")
     batches: list[StoredBatch] = []
     header: FinalLog | None = None
+    counts: tuple[int, int] | None = None
     for number, raw in complete_lines(path):
         with line_errors(path, number):
             if header is None:
-                header = _header(json_object(raw))
+                fields = json_object(raw)
+                header = _header(fields)
+                counts = (fields["records"], fields["batches"]) if "records" in fields else None
                 continue
             part = known.get(raw)
             if part is None:
@@ -192,8 +197,8 @@ def read_final_log(path: Path, known: dict[bytes, _Part] | None = None) -> Final
         ts += part.ts
         leader_epochs += part.leader_epochs
         batches += part.batches
-    if header is None:
-        raise HistoryError(f"{path}:1: the file is truncated")
+    if header is None or (counts is not None and counts != (len(ids), len(batches))):
+        raise HistoryError(f"{path}:{number}: the file is truncated")
     header.offsets = offsets
     header.ids, header.ts, header.leader_epochs, header.batches = ids, ts, leader_epochs, batches
     return header
