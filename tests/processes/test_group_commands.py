@@ -178,7 +178,7 @@ def test_dry_run_shows_changes_and_changes_nothing(shell: Shell) -> None:
         ("--shift-by -5", 1, "the log starts there"),
         ("--shift-by 99", 4, "the log ends there"),
         ("--to-time -25000s", 2, None),
-        ("--to-datetime -1d", 1, "every record is newer: the log's start"),
+        ("--to-datetime -1d", 1, "every record is newer: the first record"),
         ("--to-time now", 4, "every record is older: the log's end"),
         ("--by-duration PT5H", 3, None),
         ("--by-duration 15000s", 3, None),

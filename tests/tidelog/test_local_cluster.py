@@ -16,10 +16,12 @@ from tests.hand_clock import HandClock
 from tests.suspended import suspended_process
 from tidelog.cli.cluster.up import up
 from tidelog.errors import LocalError
+from tidelog.local import cluster as cluster_module
 from tidelog.local.cluster import LocalCluster
 from tidelog.local.processes.ports import LOOPBACK
 from tidelog.local.processes.process import birth_of
-from tidelog.local.state import STATE_FILE, BrokerState, ClusterState, load_state, save_state
+from tidelog.local.state import STATE_FILE, BrokerState, ClusterState, ProcessState, load_state, save_state
+from tidelog.model import Endpoint
 
 
 class Planned(LocalCluster):
@@ -189,3 +191,53 @@ def test_start_names_the_broker_it_waits_for_and_the_reason(tmp_path: Path, monk
         f"gave up waiting for {who} after 8 s: {unknown}; its log ends with: INFO read 7 of 9 logs"
         f" (see {cluster.log_file(2)})"
     )
+
+
+def a_running_zookeeper(directory: Path, clock: HandClock) -> LocalCluster:
+    """A cluster whose ZooKeeper is this process."""
+    server = ProcessState(1, os.getpid(), birth_of(os.getpid()) or "")
+    save_state(directory, ClusterState(f"{LOOPBACK}:1", server, (), {}))
+    return LocalCluster(directory, home=directory, clock=clock)
+
+
+@pytest.mark.parametrize("serves_after_ms", [0, 2_000])
+def test_start_waits_until_a_running_zookeeper_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serves_after_ms: int
+) -> None:
+    clock = HandClock()
+
+    def serves_later(endpoint: Endpoint) -> bool:
+        assert endpoint == Endpoint(LOOPBACK, 1)
+        clock.at_ms += 500
+        return clock.at_ms > serves_after_ms
+
+    monkeypatch.setattr(cluster_module, "serves", serves_later)
+    a_running_zookeeper(tmp_path, clock).start_zookeeper(timeout_ms=3_000)
+    assert clock.at_ms == serves_after_ms + 500
+
+
+def test_running_zookeeper_that_does_not_serve_is_named_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = HandClock()
+
+    def never_serves(endpoint: Endpoint) -> bool:
+        clock.at_ms += 500
+        return False
+
+    monkeypatch.setattr(cluster_module, "serves", never_serves)
+    cluster = a_running_zookeeper(tmp_path, clock)
+    with pytest.raises(LocalError) as refused:
+        cluster.start_zookeeper(timeout_ms=3_000)
+    assert str(refused.value) == (
+        f"ZooKeeper (pid {os.getpid()}) runs, but did not serve at {LOOPBACK}:1 within 3 s: see {cluster.log_file()}"
+    )
+
+
+def test_suspended_zookeeper_is_named_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "serves", lambda _: False)
+    with suspended_process() as process:
+        server = ProcessState(1, process.pid, process.birth)
+        save_state(tmp_path, ClusterState("h:1", server, (), {}))
+        with pytest.raises(LocalError, match=rf"ZooKeeper \(pid {process.pid}\) is suspended by a signal"):
+            LocalCluster(tmp_path, home=tmp_path, clock=HandClock()).start_zookeeper()

@@ -32,7 +32,7 @@ from tidelog.local.processes.process_placement import DEFAULT_PLACEMENT, ZOOKEEP
 from tidelog.local.readiness import why_not_ready
 from tidelog.local.shared_settings import setting_names
 from tidelog.local.state import STATE_FILE, BrokerState, ClusterState, ProcessState, load_state, save_state
-from tidelog.local.zookeeper import EmbeddedZooKeeper, require_zookeeper
+from tidelog.local.zookeeper import EmbeddedZooKeeper, require_zookeeper, serves
 from tidelog.quantities import format_duration
 
 P = TypeVar("P", bound=ProcessState)
@@ -224,9 +224,11 @@ class LocalCluster:
             return self._launch_broker(broker_id)
 
     def start_zookeeper(self, *, timeout_ms: int = START_TIMEOUT_MS) -> None:
-        """Start the embedded ZooKeeper and return when it serves; return at once if its process runs already.
+        """Start the embedded ZooKeeper unless its process runs, and return when it serves.
 
-        For an external ZooKeeper only check that it accepts connections. Raises LocalError if it does not.
+        Raises LocalError after `timeout_ms`, or if the process ends or is suspended. A process that was running before
+        is left alone then. For an external ZooKeeper only check that it accepts connections. Raises LocalError if it
+        does not.
         """
         with self.locked():
             self.refresh()
@@ -379,6 +381,7 @@ class LocalCluster:
             require_zookeeper(state.zookeeper)
             return
         if state.embedded.running:
+            self._wait_for_running_zookeeper(state.embedded, deadline_ms)
             return
         place = self._place(None)
         data_dir = place.data_dir or self.data_dir / "zookeeper"
@@ -389,6 +392,20 @@ class LocalCluster:
         self._save(replace(state, embedded=replace(state.embedded, pid=process.pid, birth=process.birth)))
         server.wait_ready(deadline_ms - self._clock.monotonic_ms())
         on_ready("ZooKeeper", server.hosts)
+
+    def _wait_for_running_zookeeper(self, server: ProcessState, deadline_ms: int) -> None:
+        began_ms = self._clock.monotonic_ms()
+        while not serves(server.endpoint):
+            self._raise_if_suspended()
+            if not server.running:
+                raise LocalError(f"ZooKeeper (pid {server.pid}) ended before it served: see {self.log_file()}")
+            now_ms = self._clock.monotonic_ms()
+            if now_ms >= deadline_ms:
+                raise LocalError(
+                    f"ZooKeeper (pid {server.pid}) runs, but did not serve at {server.endpoint} within"
+                    f" {format_duration(now_ms - began_ms)}: see {self.log_file()}"
+                )
+            time.sleep(0.02)
 
     def _launch_broker(self, broker_id: int) -> Process:
         self.refresh()

@@ -223,7 +223,7 @@ def _note(reset: OffsetReset) -> str | None:
         None: None,
         Adjustment.LOG_START: "the log starts there",
         Adjustment.LOG_END: "the log ends there",
-        Adjustment.BEFORE_LOG_START: "every record is newer: the log's start",
+        Adjustment.BEFORE_LOG_START: "every record is newer: the first record",
         Adjustment.PAST_END: "every record is older: the log's end",
         Adjustment.EMPTY: "there is no record: the log's end",
         Adjustment.NOTHING_COMMITTED: "nothing was committed: the log's end",
