@@ -35,6 +35,7 @@ TOPICS = (LoadTopic("orders", 2),)
     [
         (KafkaError.NOT_ENOUGH_REPLICAS, errors.NotEnoughReplicasError),
         (KafkaError.UNKNOWN, errors.UnknownServerError),
+        (KafkaError._INVALID_DIFFERENT_RECORD, errors.InvalidRecordError),
         (KafkaError._MSG_TIMED_OUT, errors.TimeoutError),
         (KafkaError._TRANSPORT, errors.DisconnectedError),
         (KafkaError._AUTO_OFFSET_RESET, errors.OffsetOutOfRangeError),

@@ -33,7 +33,8 @@ _RESETS: Final = {"none": "error"}
 _REQUEST_MS: Final = 4_000
 #: librdkafka repeats a request without an answer after this time, with jitter of ±20 %, or later.
 RETRY_BACKOFF_MS: Final = 100
-_CLOSE_S: Final = 10.0
+#: Closing commits and leaves the group, by requests that librdkafka may repeat.
+_CLOSE_S: Final = 30.0
 #: The additional time for a call whose caller has given up, until the consumer counts as hung.
 _LATE_S: Final = 5.0
 

@@ -20,6 +20,8 @@ _FOUND_BY_LIBRDKAFKA: Final[dict[int, type[TidelogError]]] = {
     KafkaError._AUTO_OFFSET_RESET: errors.OffsetOutOfRangeError,
     KafkaError._DESTROY: errors.ClosedError,
     KafkaError._DESTROY_BROKER: errors.DisconnectedError,
+    # The broker has refused the whole batch because of other records.
+    KafkaError._INVALID_DIFFERENT_RECORD: errors.InvalidRecordError,
     KafkaError._LOG_TRUNCATION: errors.LogTruncationError,
     KafkaError._MSG_TIMED_OUT: errors.TimeoutError,
     KafkaError._PURGE_INFLIGHT: errors.ClosedError,
