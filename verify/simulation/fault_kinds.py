@@ -29,6 +29,7 @@ class FaultKind(StrEnum):
     STRANGE              __consumer_offsets gets records of a later version
     ELECT, REASSIGN      an administrator elects preferred leaders, or reassigns the main partition
     MOVE, MOVE_OFFSETS   an administrator reassigns a random partition, or one of __consumer_offsets
+    MOVE_DIR             an administrator moves a random replica of the broker to its other log directory
     ADD                  an administrator adds a partition to the main partition's topic
     CREATE, DELETE       an administrator creates or deletes the temporary topic
     """
@@ -65,6 +66,7 @@ class FaultKind(StrEnum):
     REASSIGN = "reassign"
     MOVE = "move-another"
     MOVE_OFFSETS = "move-offsets"
+    MOVE_DIR = "move-log-dir"
     ALTER = "alter-configs"
     ADD = "add-partition"
     CREATE = "create-topic"

@@ -68,6 +68,8 @@ _SERVES_WITHIN_S = 30
 _AT_REST_AFTER_S = 3
 _LOOK_EVERY_S = 1.0
 #: Settings of scenarios with compaction. The log of committed offsets is compacted as well.
+#: The settings of brokers with two log directories. Moves take a few seconds, so that other faults hit them.
+_TWO_LOG_DIRS = {"log_dirs": ("/data", "/other"), "replica_alter_log_dirs_io_max_bytes_per_second": 5_000}
 _CLEANING = {"log_cleaner_enable": True, "log_cleaner_backoff_ms": 2_000, "offsets_topic_segment_bytes": 4096}
 
 
@@ -136,7 +138,10 @@ class Run:
             scenario.seed,
             brokers=scenario.brokers,
             trace=self.trace,
-            settings=_CLEANING if scenario.compacted else {},
+            settings={
+                **(_CLEANING if scenario.compacted else {}),
+                **(_TWO_LOG_DIRS if scenario.two_log_dirs else {}),
+            },
             configs=configs if durable else {},
             keep=self._keep,
             on_write=lambda broker_id, write: self.nemesis.take_write(broker_id, write),

@@ -26,14 +26,15 @@ from verify.simulation.scenario_generator import (
 class Scenario:
     """The faults and clients of one simulation.
 
-    seed        the seed of everything that is not given here
-    seconds     the virtual time of the workload, before all faults are healed
-    clients     the kind of each client (`scenario_generator`); empty: a client that was dropped, so that others keep
-                their numbers
-    faults      in order of time
-    promises    the guarantee of the topics: "plain", "durable" or "unclean"
-    found       the failure that a saved scenario once found
-    compacted   whether there is a compacted topic
+    seed           the seed of everything that is not given here
+    seconds        the virtual time of the workload, before all faults are healed
+    clients        the kind of each client (`scenario_generator`); empty: a client that was dropped, so that others keep
+                   their numbers
+    faults         in order of time
+    promises       the guarantee of the topics: "plain", "durable" or "unclean"
+    found          the failure that a saved scenario once found
+    compacted      whether there is a compacted topic
+    two_log_dirs   whether each broker has two log directories, so that replicas can move between them
     """
 
     seed: int
@@ -44,6 +45,7 @@ class Scenario:
     promises: str = PLAIN
     found: str = ""
     compacted: bool = False
+    two_log_dirs: bool = False
 
     @classmethod
     def of_seed(cls, seed: int, seconds: float = 60, density: Density = USUAL) -> Scenario:
@@ -69,7 +71,7 @@ class Scenario:
     def to_json(self) -> str:
         """Return the scenario as JSON with one fault per line.
 
-        Empty fields of a fault are left out, except its time. `compacted` is left out if False.
+        Empty fields of a fault are left out, except its time. `compacted` and `two_log_dirs` are left out if False.
         """
         lines = ",\n".join(f"  {json.dumps(_as_json(fault))}" for fault in self.faults)
         fields = [

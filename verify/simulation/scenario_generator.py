@@ -64,6 +64,7 @@ _MENDED = frozenset(FaultKind) - {
     FaultKind.REASSIGN,
     FaultKind.MOVE,
     FaultKind.MOVE_OFFSETS,
+    FaultKind.MOVE_DIR,
     FaultKind.ALTER,
     FaultKind.ADD,
     FaultKind.CREATE,

@@ -87,6 +87,10 @@ class AdminOperations:
         """
         return self._submit(lambda: self._reassign(self._client.rng.choice(OFFSETS_TPS), max(3, count)))
 
+    def move_dir(self, broker_id: int) -> AdminOperation:
+        """Start to move a random replica of the broker to its other log directory. The start of a move is an effect."""
+        return self._submit(partial(self._move_dir, broker_id))
+
     def alter(self) -> AdminOperation:
         """Start to change a random config of a random topic that clients use."""
         return self._submit(self._alter)
@@ -158,6 +162,17 @@ class AdminOperations:
             (described,) = await admin.describe_topics([topic], _TIMEOUT_MS)
         partition = self._client.rng.choice(described.partitions).partition
         return await self._reassign(TopicPartition(topic, partition), count)
+
+    async def _move_dir(self, broker_id: int) -> bool:
+        async with self._admin() as admin:
+            dirs = (await admin.describe_log_dirs([broker_id], _TIMEOUT_MS))[broker_id]
+            logs = [(each, other.path) for log_dir in dirs for each in log_dir.replicas for other in dirs
+                    if other.path != log_dir.path and not each.is_future]  # fmt: skip
+            if not logs:
+                return False
+            log, path = self._client.rng.choice(logs)
+            await admin.alter_replica_log_dirs(broker_id, {TopicPartition(log.topic, log.partition): path}, _TIMEOUT_MS)
+        return True
 
     async def _alter(self) -> bool:
         key, value = self._client.rng.choice(_CHANGES)

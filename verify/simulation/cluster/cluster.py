@@ -210,11 +210,10 @@ def _settings(broker_id: int, brokers: int, more: dict[str, Any], configs: Mappi
     few = min(3, brokers)
     return BrokerSettings(
         broker_id=broker_id,
-        log_dirs=("/data",),
         zookeeper="zookeeper:2181",
         listeners=(f"TIDELOG://{address}:{CLIENT_PORT}", f"REPLICATION://{address}:{BROKER_PORT}"),
         default_replication_factor=few,
         offsets_topic_replication_factor=few,
         topic_defaults=LogConfig.from_topic_configs({"min.insync.replicas": str(min(2, few)), **configs}),
-        **{**_QUIET, **more},
+        **{"log_dirs": ("/data",), **_QUIET, **more},
     )

@@ -217,6 +217,9 @@ class FaultInjector:
                 yield InjectedFault([broker.disk.heal, broker.start], lambda: broker.disk.refused > refused)
             case FaultKind.FLIP:
                 yield from self._flip(broker)
+            case FaultKind.MOVE_DIR:
+                move = self._admin_operations.move_dir(broker.broker_id)
+                yield InjectedFault(bit=lambda: move.bit)
 
     def _tear(self, fault: Fault, broker: SimulatedBroker) -> InjectedFault:
         """Let the broker's next write to a log kill the broker's process, with part of its bytes written."""
