@@ -54,7 +54,10 @@ class FutureLog:
         return 0 if self._log is None else self._log.size_bytes
 
     def open(self, config: LogConfig, topic_id: str, cleaned_to: int) -> None:
-        """Recover and open the log, or create it. A log of another topic id is emptied. StorageError.
+        """Recover and open the log, or create it. StorageError.
+
+        A log of another topic id is emptied. So is the copy of a compacted log from before a restart: the current log
+        may have been compacted since, and a tombstone removed before it was copied.
 
         cleaned_to   the offset up to which the current log is compacted, and below which offsets may be missing
         """
@@ -71,7 +74,8 @@ class FutureLog:
             on_epoch_begun=self._on_epoch_begun,
         )
         try:
-            if log.topic_id != topic_id:
+            compacted = config.compact or cleaned_to > 0
+            if log.topic_id != topic_id or (compacted and log.log_end_offset):
                 log.truncate_fully_and_start_at(0)
                 log.assign_topic_id(topic_id)
         except StorageError:
@@ -104,9 +108,12 @@ class FutureLog:
             self._log = None
 
     def discard(self) -> None:
-        """Close the log and rename its directory, so that the files are removed later. StorageError."""
+        """Close the log and rename its directory, so that the files are removed later. StorageError.
+
+        In an offline directory nothing is changed. A start at which the directory works again finds the log.
+        """
         self.close()
-        if not self.is_current:
+        if not self.is_current and self.target.works:
             self.target.checkpoints.forget_incoming(self.topic_partition)
             if self._files.exists(self.path):
                 self.target.delete_directory(self.path.name, self.topic_partition)

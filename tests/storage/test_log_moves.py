@@ -19,8 +19,8 @@ from storage.log_manager import LogManager
 from storage.moves.log_move import LogMove, MoveEndedError
 from storage.moves.move_rules import TAIL_BYTES
 from storage.steps import PAUSE, SteppedWork, call
-from tests.storage.cleaning import COMPACT, put
-from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all, remove_deleted
+from tests.storage.cleaning import COMPACT, DAY_MS, clean, put
+from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all, records_of, remove_deleted
 from tests.storage.soundness import assert_sound
 from tidelog.errors import CorruptMessageError, StorageError
 from tidelog.model import TopicPartition
@@ -667,6 +667,27 @@ def test_restarted_move_does_not_copy_records_again(broker: Broker) -> None:
     broker.move_to()
     assert broker.place() == "b" and broker.log.log_end_offset == 40
     assert broker.move.copied_bytes + copied < 41 * (TAIL_BYTES + 100)
+
+
+def test_restarted_move_copies_a_compacted_log_again(broker: Broker) -> None:
+    """A tombstone may have been removed between the two parts, although an older record of its key was copied."""
+    broker.config = config(min_compaction_lag_ms=0, **COMPACT)
+    log = broker.create()
+    put(log, (b"deleted", LARGE))
+    put(log, (b"other", LARGE))
+    log.roll(NOW)
+    work = broker.begin()
+    advance(work, lambda: broker.move.copied_bytes > 0)
+    broker.manager.close()
+    broker.config = config(**COMPACT, delete_retention_ms=0)
+    broker.start()
+    put(broker.log, (b"deleted", None))
+    broker.log.roll(NOW)
+    for later_ms in (1, 2):  # the second round removes the tombstone
+        cleaned = clean(broker.log, now_ms=NOW + later_ms * DAY_MS)
+    assert cleaned == 3 and [each.key for each, _ in records_of(broker.log)] == [b"other"]
+    broker.move_to()
+    assert [each.key for each, _ in records_of(broker.log)] == [b"other"]
 
 
 def test_replaced_log_is_deleted_although_its_disk_was_away(tmp_path: Path) -> None:

@@ -532,6 +532,7 @@ class FakeCluster:
         for each in itertools.chain(*self.partitions.values()):
             if each.leader == broker:
                 yield LogDirReplica(each.topic, each.number, sum(map(len, each.batches)), 0)
+                yield LogDirReplica(each.topic, each.number, 1, 0, is_future=True)
 
     def _create(self, broker: int, code: int, name: str, partitions: int) -> CreatedTopic:
         if broker != self.controller:

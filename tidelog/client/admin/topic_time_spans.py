@@ -103,7 +103,7 @@ async def _sizes(client: ClusterClient, tps: Collection[TopicPartition], limit_m
             log_dirs = await describe_log_dirs(client, [broker_id], limit_ms)
         except TidelogError:
             return {}
-        logs = [each for directory in log_dirs[broker_id] for each in directory.replicas]
+        logs = [each for directory in log_dirs[broker_id] for each in directory.replicas if not each.is_future]
         return {TopicPartition(each.topic, each.partition): each.size_bytes for each in logs}
 
     brokers = sorted(set(leaders.values()))
