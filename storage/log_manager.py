@@ -244,7 +244,7 @@ class LogManager:
         return log
 
     def _create(self, tp: TopicPartition, config: LogConfig) -> LogDirectory:
-        while working := [each for each in self.directories if each.works]:
+        while working := [each for each in self.directories if each.works and self.futures.may_create(tp, each)]:
             directory = self._directory_for(tp, working)
             try:
                 for each in working:  # no directory may keep checkpoints of an earlier log of the partition
@@ -385,8 +385,12 @@ class LogManager:
         target.logs[tp] = future.log
         if target.failure is not None:
             future.log.fail(target.failure)
-        self.futures.forget(future)
+        self.futures.replaced(future, source)
         return source, old
+
+    def old_log_deleted(self, tp: TopicPartition) -> None:
+        """Note that the log which `replace_log` has returned is deleted. Any thread may call this."""
+        self.futures.old_log_deleted(tp)
 
     def directory_of(self, tp: TopicPartition) -> LogDirectory | None:
         """Return the directory with the open log of the partition; None if there is none. Any thread may call this."""

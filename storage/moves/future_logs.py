@@ -27,6 +27,8 @@ class FutureLogs:
         self._files = files
         self._logs: dict[TopicPartition, FutureLog] = {}
         self._preferred: dict[TopicPartition, Path] = {}
+        #: The directories in which old logs of these partitions still have their names.
+        self._old_homes: dict[TopicPartition, LogDirectory] = {}
 
     def __iter__(self) -> Iterator[FutureLog]:
         return iter(list(self._logs.values()))
@@ -43,6 +45,19 @@ class FutureLogs:
         assert tp not in self._logs
         future = self._logs[tp] = FutureLog(tp, target, future_name(tp), self._files)
         return future
+
+    def replaced(self, future: FutureLog, source: LogDirectory) -> None:
+        """Drop the log, because it has replaced the log in `source`, which is not deleted yet."""
+        self._old_homes[future.topic_partition] = source
+        self.forget(future)
+
+    def old_log_deleted(self, tp: TopicPartition) -> None:
+        """Note that the old log of the partition has lost its name, so that its directory may get another one."""
+        self._old_homes.pop(tp, None)
+
+    def may_create(self, tp: TopicPartition, directory: LogDirectory) -> bool:
+        """Return whether a new log of the partition may be created there. It would open an old log that is there."""
+        return self._old_homes.get(tp) is not directory
 
     def forget(self, future: FutureLog) -> None:
         """Drop the log, because its move has ended."""

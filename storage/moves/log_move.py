@@ -52,6 +52,7 @@ class MovingLogs(Protocol):
     def directory_of(self, tp: TopicPartition) -> LogDirectory | None: ...
     def report(self, tp: TopicPartition, error: StorageError) -> None: ...
     def replace_log(self, future: FutureLog) -> tuple[LogDirectory, Log]: ...
+    def old_log_deleted(self, tp: TopicPartition) -> None: ...
 
 
 class _Position(NamedTuple):
@@ -321,6 +322,7 @@ class LogMove:
             target.checkpoints.forget_incoming(tp)
             with source.directory_failure_scope():
                 source.delete_replaced(tp)
+                self._logs.old_log_deleted(tp)
                 with target.directory_failure_scope():
                     self.future.unmark()
 

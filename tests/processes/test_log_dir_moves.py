@@ -17,7 +17,7 @@ from tests.processes.harness.ordeal import ordeal
 from tests.processes.harness.waiting import require_bite, wait_for
 from tests.processes.harness.workload import FILL_KEY
 from tests.processes.test_log_directories import TwoDisks, two_disks
-from tidelog import ConfigResource, ElectionType, Producer, TopicPartition
+from tidelog import ConfigResource, ElectionType, NewTopic, Producer, TopicPartition
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
@@ -178,6 +178,24 @@ def test_tools_of_kafka_move_a_replica_and_show_its_copy(
     mover.wait_moved()
     status, shown = run_tool("kafka-reassign-partitions", [*given, "--verify"])
     assert status == 0 and "Reassignment of replica t-0-1 completed successfully" in shown, shown
+
+
+@pytest.mark.slow
+def test_replica_that_tools_of_kafka_add_gets_the_named_directory(
+    cluster: RunningCluster, disks: TwoDisks, tmp_path: Path
+) -> None:
+    cluster.create_topic("t", partitions=2)
+    cluster.admin.create_topics([NewTopic("added", assignment={0: [2, 3]})])
+    cluster.admin.delete_topics(["t"])
+    wait_for("both directories to be empty", lambda: not [*disks.first.glob("t-*"), *disks.second.glob("t-*")], 60)
+    file = tmp_path / "move.json"
+    moved = {"topic": "added", "partition": 0, "replicas": [1, 2], "log_dirs": [str(disks.second), "any"]}
+    file.write_text(json.dumps({"version": 1, "partitions": [moved]}))
+    given = ["--reassignment-json-file", str(file), "--bootstrap-server", cluster.kafka_bootstrap_servers]
+    status, shown = run_tool("kafka-reassign-partitions", [*given, "--execute"])
+    assert status == 0, shown
+    wait_for("the replica", lambda: cluster.znode(TopicPartition("added", 0)).state.isr in ((1, 2), (2, 1)), 60)
+    assert (disks.second / "added-0").is_dir(), "the first of two empty directories would be the usual one"
 
 
 def _elect(cluster: RunningCluster, tp: TopicPartition) -> int:

@@ -645,6 +645,23 @@ def test_move_ends_with_its_log(broker: Broker, end: str) -> None:
         log.flush()  # no flush waits for the move
 
 
+def test_new_topic_of_the_name_never_opens_the_old_log(broker: Broker) -> None:
+    append_large(broker.create())
+    work = broker.begin()
+    advance(work, lambda: broker.move.future.is_current)
+    assert (broker.paths[0] / "orders-0").exists(), "the old log is deleted in the next step"
+    broker.manager.delete(TP)
+    broker.manager.futures.prefer(TP, broker.paths[0])
+    log = broker.manager.get_or_create(TP, "later", broker.config)
+    assert (log.log_end_offset, broker.place()) == (0, "b")
+    finish(work)
+    assert not (broker.paths[0] / "orders-0").exists() and append(log) == 0
+    broker.manager.delete(TP)
+    broker.manager.futures.prefer(TP, broker.paths[0])
+    broker.manager.get_or_create(TP, "latest", broker.config)
+    assert broker.place() == "a"
+
+
 def test_start_deletes_the_copy_of_a_partition_that_is_elsewhere_now(broker: Broker) -> None:
     append_large(broker.create())
     work = broker.begin()
