@@ -50,18 +50,20 @@ func (s saramaClient) produce(command line, records func() (line, bool)) (produc
 		return produced{}, err
 	}
 	var sent outcome
-	var results sync.WaitGroup
+	var results, pending sync.WaitGroup
 	results.Add(2)
 	go func() {
 		defer results.Done()
 		for each := range producer.Successes() {
 			sent.set(each.Metadata.(int), nil)
+			pending.Done()
 		}
 	}()
 	go func() {
 		defer results.Done()
 		for each := range producer.Errors() {
 			sent.set(each.Msg.Metadata.(int), each.Err)
+			pending.Done()
 		}
 	}()
 	for each, more := records(); more; each, more = records() {
@@ -77,8 +79,11 @@ func (s saramaClient) produce(command line, records func() (line, bool)) (produc
 			value, _ := base64.StdEncoding.DecodeString(header[1].(string))
 			message.Headers = append(message.Headers, sarama.RecordHeader{Key: []byte(header[0].(string)), Value: value})
 		}
+		pending.Add(1)
 		producer.Input() <- message
 	}
+	// A producer that is being closed refuses to repeat a request whose connection was lost.
+	pending.Wait()
 	producer.AsyncClose()
 	results.Wait()
 	return sent.produced, nil
