@@ -36,7 +36,7 @@ MAX_UNSENT_BYTES = 256 * 1024
 #: Requests of one connection that are handled in one iteration of the event loop, and the time after which no further
 #: one is begun, so that a client that pipelines expensive requests does not delay the others.
 MAX_IN_A_ROW = 20
-LONGEST_TURN_NS = 200_000
+LONGEST_TURN_NS = 50_000
 #: How long a client of Tidelog's own protocol may take to send its first request and to read the refusal.
 NATIVE_CLIENT_S = 3.0
 #: Memory that a request takes beside its bytes while it waits.
