@@ -17,12 +17,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from tidelog.errors import OutOfOrderSequenceError
+from tidelog.errors import InvalidRequestError, OutOfOrderSequenceError
 
 #: The number of committers that are remembered, and for how long after their last commit. Brokers execute no request
 #: after its deadline, so that a copy cannot be delayed for longer than the timeout of the client's requests.
 MAX_COMMITTERS = 10_000
 MAX_IDLE_MS = 600_000
+#: The most characters of a committer's id, so that the remembered ids of a partition take a few megabytes.
+MAX_COMMITTER_ID = 64
 
 
 class _Newest:
@@ -49,8 +51,11 @@ class CommitSequences:
     def is_acknowledged(self, committer_id: str, sequence: int) -> bool:
         """Return whether this commit is a copy of the committer's newest one, which was acknowledged.
 
-        Raise OutOfOrderSequenceError if a later commit was accepted.
+        Raise OutOfOrderSequenceError if a later commit was accepted, and InvalidRequestError if the committer's id is
+        too long.
         """
+        if len(committer_id) > MAX_COMMITTER_ID:
+            raise InvalidRequestError(f"the id of a committer has at most {MAX_COMMITTER_ID} characters")
         newest = self._newest.get(committer_id)
         if newest is None:
             return False

@@ -6,13 +6,14 @@ import asyncio
 
 import pytest
 
-from cluster.groups.commit_sequences import MAX_COMMITTERS, MAX_IDLE_MS, CommitSequences
+from cluster.groups.commit_sequences import MAX_COMMITTER_ID, MAX_COMMITTERS, MAX_IDLE_MS, CommitSequences
 from tests.node.client_requests import TP
 from tests.node.group_cluster import GROUP, TP1, GroupCluster
 from tests.node.offsets_topic import OFFSETS
 from tests.virtual_time import on_virtual_time
 from tidelog.errors import (
     CoordinatorNotAvailableError,
+    InvalidRequestError,
     NotCoordinatorError,
     OutOfOrderSequenceError,
     UnknownTopicOrPartitionError,
@@ -83,6 +84,16 @@ async def test_copy_of_an_acknowledged_commit_is_acknowledged_without_effect() -
         assert (await cluster.coordinator.ask(DeleteGroupsRequest((GROUP,)))).groups[0].error_code == 0
         assert await send(cluster, reset) == [0]
         assert (await cluster.describe()).state == "Dead", "the copy did not create the group again"
+
+
+@on_virtual_time
+async def test_committer_with_a_long_id_is_refused() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        assert await send(cluster, commit_of(0, (TP, 5), committer="a" * MAX_COMMITTER_ID)) == [0]
+        too_long = commit_of(0, (TP, 6), committer="a" * (MAX_COMMITTER_ID + 1))
+        assert await send(cluster, too_long) == [InvalidRequestError.code]
+        assert await cluster.committed() == (0, 5)
 
 
 @on_virtual_time

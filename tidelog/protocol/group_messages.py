@@ -107,7 +107,8 @@ class OffsetCommitRequest(Request):
     A client that repeats a commit because no answer came states the last three fields, so that a copy that the network
     has delayed cannot overwrite a later commit.
 
-    committer_id        a random name of the sender's sequence of commits; "": the coordinator does not compare commits
+    committer_id        a random name of the sender's sequence of commits, with at most 64 characters; "": the
+                        coordinator does not compare commits
     sequence            grows from commit to commit of this committer; a repeated commit keeps its number
     coordinator_epoch   the epoch in which the coordinator was found; another one gets NOT_COORDINATOR; −1: any epoch
     """
