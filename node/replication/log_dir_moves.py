@@ -24,7 +24,13 @@ from storage.moves.future_log import FutureLog
 from storage.moves.log_move import LogMove, MoveEndedError
 from storage.steps import PAUSE, StepOutcome, SteppedWork, call
 from tidelog.client.tasks.async_event import Flag
-from tidelog.errors import BrokerError, NotLeaderOrFollowerError, ReplicaNotAvailableError, StorageError
+from tidelog.errors import (
+    BrokerError,
+    BrokerNotAvailableError,
+    NotLeaderOrFollowerError,
+    ReplicaNotAvailableError,
+    StorageError,
+)
 from tidelog.model import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -90,7 +96,7 @@ class LogDirMoves:
         If the log is in that directory already, only end the other move. Without a replica, remember the directory for
         the log that a later assignment creates, and raise ReplicaNotAvailableError, or UnknownTopicOrPartitionError if
         the topic does not exist. Also raise LogDirNotFoundError, StorageError if the directory or the replica is
-        offline, and InvalidTopicError if the topic's name is too long.
+        offline, InvalidTopicError if the topic's name is too long, and BrokerNotAvailableError if the broker stops.
         """
         target = self._logs.directory_named(path)
         future_name(tp)
@@ -110,6 +116,8 @@ class LogDirMoves:
             return
         if self._replicas.get(tp) is not replica:
             raise ReplicaNotAvailableError(f"the replica of {tp} was removed meanwhile")
+        if self._stopping.is_set():
+            raise BrokerNotAvailableError("the broker stops, so that no move begins")
         log.info("%s: the move to %s begins", tp, target.path)
         self._begin(self._logs.futures.add(tp, target))
 

@@ -16,6 +16,7 @@ from tests.node.test_look_ups import OF_A_CLIENT, T0, large
 from tests.storage.logs import remove_deleted
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
+    BrokerNotAvailableError,
     InvalidTopicError,
     LogDirNotFoundError,
     ReplicaNotAvailableError,
@@ -228,3 +229,15 @@ async def test_deleted_topic_takes_its_copy_along(tmp_path: Path) -> None:
         remove_deleted(manager)
         assert not node.moves.in_progress
         assert [list(path.glob(f"{TP.topic}*")) for path in disks.paths(1)] == [[], []]
+
+
+@on_virtual_time
+async def test_move_is_refused_by_a_broker_that_stops(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disks = Disks(tmp_path)
+    async with MemoryCluster(directory=disks) as cluster:
+        await cluster.elect(1)
+        node, manager = cluster.nodes[1], disks.managers[0]
+        target = next(path for path in disks.paths(1) if path.name != place(manager))
+        await node.moves.stop()
+        assert await alter(node, target) == BrokerNotAvailableError.code
+        assert not node.moves.in_progress and "Traceback" not in caplog.text
