@@ -3,10 +3,10 @@
 A client repeats a commit that was not answered, often over another connection, and the network may deliver the first
 copy after the repeated one, and after later commits. Each commit therefore has a sequence number of its committer:
 
-    lower than the newest accepted one   refused: the committer has sent a later commit, and waits for this one no more
+    lower than the newest accepted one   refused, because the committer has sent a later commit and waits only for that
     equal, and acknowledged already      acknowledged again, and not written again, because other clients may have
                                          committed since
-    equal, and not acknowledged          accepted: an earlier copy may have failed
+    equal, and not acknowledged          accepted, because an earlier copy may have failed
     higher                               accepted
 
 The numbers live as long as the leader epoch in which this coordinator serves the group. A commit that was sent in an
@@ -19,8 +19,8 @@ from collections import OrderedDict
 
 from tidelog.errors import InvalidRequestError, OutOfOrderSequenceError
 
-#: The number of committers that are remembered, and for how long after their last commit. Brokers execute no request
-#: after its deadline, so that a copy cannot be delayed for longer than the timeout of the client's requests.
+#: The most committers that are remembered, and the time for which they are remembered after their last commit. Brokers
+#: execute no request after its deadline, so a copy is never delayed for longer than the client's request timeout.
 MAX_COMMITTERS = 10_000
 MAX_IDLE_MS = 600_000
 #: The most characters of a committer's id, so that the remembered ids of a partition take a few megabytes.
@@ -42,7 +42,7 @@ class CommitSequences:
     """The newest accepted commit of each committer, for all groups of one coordinated partition."""
 
     def __init__(self) -> None:
-        # In the order of `used_ms`. The first key of a dict takes long to find if many keys before it were removed.
+        # In the order of `used_ms`. A plain dict takes long to find its first key after many first keys were removed.
         self._newest: OrderedDict[str, _Newest] = OrderedDict()
 
     def __len__(self) -> int:
@@ -68,8 +68,8 @@ class CommitSequences:
     def accept(self, committer_id: str, sequence: int, now_ms: int) -> None:
         """Note that this commit is about to be written. Call `is_acknowledged` before. `now_ms` is monotonic.
 
-        Committers without a commit for MAX_IDLE_MS are forgotten; if more than MAX_COMMITTERS are left, those with the
-        oldest commits are.
+        Committers without a commit for MAX_IDLE_MS are forgotten. If more than MAX_COMMITTERS are left, the committers
+        with the oldest commits are forgotten too.
         """
         newest = self._newest.get(committer_id)
         if newest is None or newest.sequence < sequence:

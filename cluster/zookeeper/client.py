@@ -224,7 +224,7 @@ class ZkClient(TopicZnodes):
     async def change_addresses(self, broker_id: int, broker_epoch: int, listeners: Mapping[str, Endpoint]) -> None:
         """Replace the addresses in this process's registration, if its epoch is still `broker_epoch`.
 
-        Otherwise do nothing. The rest of the registration stays, also what the controller changes meanwhile.
+        Otherwise do nothing. All other fields stay, including a mark that the controller clears meanwhile.
         """
         path = znodes.broker_path(broker_id)
 

@@ -307,7 +307,7 @@ class ControllerElector:
                     now = await self._zk_client.read_broker(controller_id)
                     if now is None or now.replication_endpoint == known.replication_endpoint:
                         return known
-                    # The controller has moved to another address: try it there.
+                    # The controller has moved to another address, so the next probe goes there.
                     backoff.reset()
             await asyncio.sleep(backoff.next_ms() / 1000)
 

@@ -29,7 +29,7 @@ _SESSIONS = 7
 PartitionKey = tuple[str | bytes, int]
 #: The high watermark and the log start offset of a partition.
 Offsets = tuple[int, int]
-#: Those of a partition that is not read.
+#: The offsets of a partition that is not read.
 NO_OFFSETS: Offsets = (-1, -1)
 
 

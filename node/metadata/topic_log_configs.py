@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class _Parsed(NamedTuple):
-    """The settings of a topic, and what they give: all of them, or only their valid part."""
+    """The settings of a topic, and the configuration that all of them give, or their valid part if some are invalid."""
 
     configs: Mapping[str, str]
     config: LogConfig

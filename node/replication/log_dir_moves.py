@@ -35,9 +35,9 @@ from tidelog.model import TopicPartition
 
 log = logging.getLogger(__name__)
 
-#: The pause before a move that must wait looks again.
+#: The pause after which a waiting move tries again.
 _WAIT_S = 0.1
-#: A shorter wait for the setting is left to the next step, because the clock counts whole milliseconds.
+#: A shorter wait for the setting is added to that of the next step, because the clock counts whole milliseconds.
 _SHORTEST_WAIT_S = 0.001
 #: The time for which a request waits until the files of a cancelled move are out of the way.
 _CANCEL_S = 5.0
@@ -156,7 +156,7 @@ class LogDirMoves:
                 await self._on_thread(future.close)
                 return
         except MoveEndedError:
-            log.info("%s: the move to %s has ended before its end", tp, future.target.path)
+            log.info("%s: the move to %s ended before the log was replaced", tp, future.target.path)
         except BrokerError as error:
             log.error("%s: the move to %s is given up: %s", tp, future.target.path, error)
         except Exception:
@@ -200,7 +200,7 @@ class LogDirMoves:
         return None if replica is None or replica.offline else replica
 
     async def _throttle(self, move: LogMove, copied_bytes: int) -> None:
-        """Wait until the setting allows more bytes. While flushes wait for the move, the wait is added to the next."""
+        """Wait until the setting allows more bytes. While flushes wait for the move, leave the wait to a later step."""
         self._owed_bytes += copied_bytes
         while True:
             rate = self._settings.current.replica_alter_log_dirs_io_max_bytes_per_second

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 #: Topics get these settings from the controller's broker, which takes them when it becomes the controller.
 _OF_THE_CONTROLLER = {"min.insync.replicas", "unclean.leader.election.enable"}
-#: The addresses of a broker. All brokers together cannot have one.
+#: The addresses of one broker. The setting cannot be given for all brokers.
 ADVERTISED_LISTENERS = "advertised.listeners"
 #: The names of Kafka that can change. Of several names for a default of topics, only the first one can, as in Kafka.
 DYNAMIC_NAMES = frozenset(

@@ -173,7 +173,7 @@ class LeaderEpochs:
         self._store([])
 
     def replace(self, entries: Iterable[EpochStart]) -> None:
-        """Replace all entries by those of another replica of the same records, and write the file. StorageError."""
+        """Replace all entries by those of another log with the same records, and write the file. StorageError."""
         self._store(list(entries))
 
     def continue_in(self, directory: Path) -> None:

@@ -767,10 +767,10 @@ class Log:
     # --- moves to another log directory --------------------------------------------------------------
 
     def take_state_of(self, other: Log) -> None:
-        """Take over the leader epochs and the producers' state of a log with the same records, which is used no more.
+        """Take over the leader epochs and the producers' state of a log with the same records, which is not used again.
 
-        Batches do not show an epoch without records, and nothing about a producer whose batches are deleted. The state
-        is written to the files, without a flush. StorageError.
+        Batches show neither an epoch without records nor a producer whose batches are deleted. The state is written to
+        the files, without a flush. StorageError.
         """
         assert (self.log_start_offset, self.log_end_offset) == (other.log_start_offset, other.log_end_offset)
         self.leader_epochs.replace(other.epochs)

@@ -56,8 +56,8 @@ class FutureLog:
     def open(self, config: LogConfig, topic_id: str, cleaned_to: int) -> None:
         """Recover and open the log, or create it. StorageError.
 
-        A log of another topic id is emptied. So is the copy of a compacted log from before a restart: the current log
-        may have been compacted since, and a tombstone removed before it was copied.
+        A log of another topic id is emptied. So is the copy of a compacted log from before a restart, because the
+        current log may have been compacted since, so that a tombstone was removed before it was copied.
 
         cleaned_to   the offset up to which the current log is compacted, and below which offsets may be missing
         """

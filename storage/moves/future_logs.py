@@ -56,7 +56,10 @@ class FutureLogs:
         self._old_homes.pop(tp, None)
 
     def may_create(self, tp: TopicPartition, directory: LogDirectory) -> bool:
-        """Return whether a new log of the partition may be created there. It would open an old log that is there."""
+        """Return whether a new log of the partition may be created in this directory.
+
+        While an old log still has its name there, the new log would open the old one's files.
+        """
         return self._old_homes.get(tp) is not directory
 
     def forget(self, future: FutureLog) -> None:
@@ -65,14 +68,14 @@ class FutureLogs:
             del self._logs[future.topic_partition]
 
     def cancel(self, *tps: TopicPartition) -> None:
-        """Have the moves of these partitions end, because the partition's log is deleted, set aside or offline."""
+        """Cancel the moves of these partitions, on request or because a log is deleted, set aside or offline."""
         for tp in tps:
             future = self._logs.pop(tp, None)
             if future is not None:
                 future.cancelled = True
 
     def cancel_in(self, target: LogDirectory) -> None:
-        """Have all moves to this directory end, because it is offline."""
+        """Cancel all moves to this directory, because it is offline."""
         self.cancel(*(future.topic_partition for future in self if future.target is target))
 
     # --- logs that do not exist yet ------------------------------------------------------------------
@@ -95,7 +98,7 @@ class FutureLogs:
     # --- at the start --------------------------------------------------------------------------------
 
     def finish_replacements(self, directories: Collection[LogDirectory], offline: Iterable[Path]) -> None:
-        """Delete each log that a log in another directory has replaced before the crash of the last process.
+        """Delete each log that a move has replaced, if the last process ended before it deleted the log.
 
         Called before any log is opened. `offline` are the directories that cannot be opened now.
         """
@@ -124,7 +127,7 @@ class FutureLogs:
         hosted: Mapping[TopicPartition, str] | None,
         unreadable_topics: Collection[str],
     ) -> None:
-        """Take up the future logs of the last process, and delete those that are no use any more.
+        """Take up the future logs of the last process, and delete those that are of no use any more.
 
         Called when the logs are open. `home_of` returns the directory of a partition's log. The arguments `hosted` and
         `unreadable_topics` are those of `LogManager.open_logs`. A future log without a current log stays on the disk,

@@ -8,11 +8,11 @@ next step.
 The replacement is one rename in the target directory (`FutureLog.become_current`). A crash before the rename leaves the
 current log and a future log, with which the next start goes on. A crash after the rename leaves two logs of the
 partition, until the old one is deleted. The next start then takes the log with the file `moved-from`, which is at least
-as durable as the other one: the replacement waits until the future log is flushed as far as the current one.
+as durable as the other one, because the replacement waits until the future log is flushed as far as the current one.
 
 A copied piece counts only if the current log has lost no segment and no record since the position of the piece was
-looked up. Compaction must not change the current log meanwhile: it could remove a tombstone that was not copied yet,
-while an older record of its key was copied.
+looked up. Compaction must not change the current log meanwhile, because a tombstone could be removed before it is
+copied, although an older record of its key was copied.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LENGTH = Struct(">8xi")
 
 
 class MoveEndedError(Exception):
-    """The move was cancelled, because its partition or one of its log directories is gone."""
+    """The move was cancelled, or its partition or one of its log directories is gone."""
 
 
 class MovingLogs(Protocol):
@@ -65,7 +65,9 @@ class _Position(NamedTuple):
 
 
 class LogMove:
-    """One move. `steps` is the whole work; a StorageError of the target directory, or of damaged records, is raised.
+    """One move. `steps` is the whole work.
+
+    The work raises StorageError if the target directory fails, and CorruptMessageError if records are damaged.
 
     current          returns the partition's log, or None while the move must wait
     high_watermark   returns the partition's high watermark
@@ -290,7 +292,7 @@ class LogMove:
     def _replace(self, current: Log) -> Steps[None]:
         """Copy the last records, let the future log replace the current one, and delete the old log.
 
-        All of it but the deletion happens between two appends.
+        Everything except the deletion happens between two appends.
         """
         future = self.future.log
         while future.log_end_offset < current.log_end_offset:
@@ -312,9 +314,10 @@ class LogMove:
         _LOG.info("%s: the log was moved from %s to %s", self.future.topic_partition, source.path, future.directory)
 
     def _delete_old(self, source: LogDirectory) -> None:
-        """Delete the old log. The order lets every crash leave one log, or two of which one is marked.
+        """Delete the old log, in an order in which each crash leaves one log, or two logs of which one is marked.
 
-        The new name is flushed before the old name goes, and the mark goes last. An error fails its own directory.
+        The new name is flushed before the old name is removed, and the mark is removed last. An error fails the
+        directory in which it happens.
         """
         tp, target = self.future.topic_partition, self.future.target
         with target.directory_failure_scope():

@@ -3,16 +3,17 @@
 The future log is filled like the log of a follower. Both logs lie on one broker, so one call compares them whole. The
 rules look only at facts and change nothing. In the order in which they are checked:
 
-A  The logs were not compared since the move began, or since the current log was truncated: the future log keeps the
-   records that both logs have (`agreed_end`), and loses the others.
+A  The logs were not compared since the move began, or since the current log was truncated, or the future log ends
+   later: the future log keeps the records that both logs have (`agreed_end`), and loses the others.
 B  Retention or a deletion of records has passed the end of the future log: it restarts at the current log start.
 C  The current log starts later than the future log: the future log start rises.
-D  The future log is behind by more than TAIL_BYTES: the next records are copied.
-E  The future log has almost all records for the first time: it is flushed, and the target directory records what a
-   restart needs.
-F  More of the current log is flushed than of the future log: flushes of the current log wait from here on, because
-   their end would otherwise stay ahead of the future log in a topic with `flush.messages=1`.
-G  The same, and flushes wait: the flushed records that are left are copied, then the future log is flushed.
+D  The future log is behind by more than TAIL_BYTES, or ends in an earlier segment: the next records are copied.
+E  The future log has almost all records, and the target directory does not have the values yet that a restart needs,
+   or has an earlier log start: the future log is flushed, and the target directory records these values.
+F  More of the current log is flushed than of the future log: flushes of the current log wait from here on. Otherwise
+   its recovery point would stay ahead of the future log in a topic with `flush.messages=1`.
+G  More of the current log is flushed, and its flushes wait already: the flushed records that are left are copied, and
+   then the future log is flushed.
 H  The future log replaces the current one. The few records that are left are copied in the same step.
 """
 

@@ -198,8 +198,9 @@ class GroupAdmin:
     # --- helpers -------------------------------------------------------------------------------------
 
     async def _ask(self, group_id: str, request: Request, deadline_ms: int, *, find_again: bool = False) -> Response:
-        """Return the coordinator's answer. A commit finds the coordinator again, because a list of groups does not tell
-        the coordinator's epoch.
+        """Return the coordinator's answer. With `find_again`, find the coordinator again first.
+
+        A commit needs the coordinator's epoch, which a list of groups does not tell.
         """
         if not isinstance(group_id, str) or not group_id:
             raise InvalidGroupIdError(f"the group id must be a non-empty str, not {group_id!r}")

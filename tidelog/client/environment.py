@@ -28,7 +28,7 @@ C = TypeVar("C", bound=_Client)
 class ClientEnvironment:
     """The clock, network and random numbers of the machine, or those of a test, the simulator or chaos.
 
-    rng             must differ from that of each other client of the cluster, because committers are named by it
+    rng             must differ from that of each other client of the cluster, because it names committers
     call_listener   calls a consumer's rebalance listener in the thread of the consumer's user; None calls it in the
                     task of the call
     """

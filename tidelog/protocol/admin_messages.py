@@ -356,11 +356,11 @@ class AlterReplicaLogDirsResponse(Response):
 
 @frozen
 class AlterReplicaLogDirsRequest(Request):
-    """Moves replicas between the log directories of the addressed broker (KIP-113). The answer comes at the start.
+    """Moves replicas between the log directories of one broker (KIP-113), which answers when the moves have begun.
 
-    LOG_DIR_NOT_FOUND for a path that is no log directory of the broker, and KAFKA_STORAGE_ERROR for a directory or a
-    replica that is offline. If the broker has no replica of the partition, it remembers the directory for a replica
-    that it gets until it stops, and answers REPLICA_NOT_AVAILABLE. A move to the directory in which the log already
+    A path that is no log directory of the broker has LOG_DIR_NOT_FOUND, and a directory or a replica that is offline
+    has KAFKA_STORAGE_ERROR. If the broker has no replica of the partition, it answers REPLICA_NOT_AVAILABLE, remembers
+    the directory until it stops, and creates a later replica there. A move to the directory in which the log already
     lies ends a move to another one.
     """
 

@@ -104,8 +104,8 @@ class OffsetCommitRequest(Request):
     `retention_ms` after the request, and is kept without its leader epoch; −1: it expires by the broker's setting.
     With `in_zookeeper`, any broker commits to ZooKeeper instead (Kafka's version 0), and keeps only the offset.
 
-    A client that repeats a commit because no answer came states the last three fields, so that a copy that the network
-    has delayed cannot overwrite a later commit.
+    A client that repeats commits which got no answer sends the last three fields in each commit, so that a copy that
+    the network has delayed cannot overwrite a later commit.
 
     committer_id        a random name of the sender's sequence of commits, with at most 64 characters; "": the
                         coordinator does not compare commits

@@ -67,9 +67,9 @@ _SERVES_WITHIN_S = 30
 #: The time until the cluster is idle before the first fault.
 _AT_REST_AFTER_S = 3
 _LOOK_EVERY_S = 1.0
-#: Settings of scenarios with compaction. The log of committed offsets is compacted as well.
 #: The settings of brokers with two log directories. Moves take a few seconds, so that other faults hit them.
 _TWO_LOG_DIRS = {"log_dirs": ("/data", "/other"), "replica_alter_log_dirs_io_max_bytes_per_second": 5_000}
+#: Settings of scenarios with compaction. The log of committed offsets is compacted as well.
 _CLEANING = {"log_cleaner_enable": True, "log_cleaner_backoff_ms": 2_000, "offsets_topic_segment_bytes": 4096}
 
 

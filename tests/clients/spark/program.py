@@ -3,7 +3,8 @@
     python program.py JARS SERVERS
 
 `read` and `write` are batches. `copy` is a streaming query from one topic to another. With `available_now` the query
-ends by itself; without, it runs until a further line arrives. Its result is the number of batches that had records.
+ends by itself. Without it, the query runs until a further line arrives. The result is the number of batches that had
+records.
 """
 
 from __future__ import annotations

@@ -213,12 +213,13 @@ class Admin(BlockingClient[AsyncAdmin]):
         """Begin to move this broker's replicas of partitions to other log directories of this broker.
 
         `log_dirs` has the absolute path of the directory for each partition. Returns when the moves have begun;
-        `describe_log_dirs` shows their progress. The replicas are read and written meanwhile. The directory in which
-        the log lies already ends a move to another one.
+        `describe_log_dirs` shows their progress. The replicas are read and written meanwhile. A move to the directory
+        in which the log already lies ends a move to another one.
 
         Raises LogDirNotFoundError for a path that is no log directory of the broker, StorageError if the directory or
-        the replica is offline, and BrokerNotAvailableError. Raises ReplicaNotAvailableError if the broker has no
-        replica of a partition; the broker then remembers the directory for a replica that it gets until it stops.
+        the replica is offline, and BrokerNotAvailableError for a broker that is not in the cluster. Raises
+        ReplicaNotAvailableError if the broker has no replica of a partition. The broker then remembers the directory
+        until it stops, and creates a later replica there.
         """
         self._wait(self._core.alter_replica_log_dirs(broker, log_dirs, timeout_ms), timeout_ms)
 

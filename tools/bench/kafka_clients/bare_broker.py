@@ -1,7 +1,8 @@
 """Runs a broker that does nothing but pass messages on, in the same Python with the same libraries as the real ones.
 
-A client's look-ups and produces at it take as long as its event loop, its sockets and its processes need. It has no log
-and decodes no request. It stands before a real broker, which answers each API once; then
+A client's look-ups and produces take only the time of this broker's event loop, sockets and processes, because the
+broker has no log and decodes no request. It stands before a real broker, which answers the first request of each API.
+After that:
 
     ListOffsets   is answered at once, with the bytes of that answer
     Produce       is sent to two followers, which are processes of their own; when both have asked for more, it is
@@ -56,7 +57,7 @@ class BareTarget(Target):
         return self._topic
 
     def delete_topic(self, topic: str) -> None:
-        """Do nothing: the topic ends with the block of `bare_broker`."""
+        """Do nothing, because `bare_broker` deletes the topic."""
 
     def kill(self, broker_id: int) -> None:
         raise NotImplementedError("a bare broker serves no topic of its own")
@@ -84,7 +85,7 @@ def _command(role: str, port: int) -> list[str]:
 
 
 class _Followers:
-    """The leader's side of the followers: each gets each batch, and asks for more when it has it."""
+    """The leader's connections to the followers. A follower asks for more when it has received a batch."""
 
     def __init__(self) -> None:
         self._socket = open_socket(zmq.ROUTER)
@@ -180,7 +181,7 @@ async def _lead(real_port: int) -> None:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: _Connection(followers, real_port, own_port), sock=own)
     for _ in range(_FOLLOWERS):
-        # They end with this process's session.
+        # The followers end with this process's session.
         await asyncio.create_subprocess_exec(*_command("follow", followers.port), stdin=subprocess.DEVNULL)
     await asyncio.wait_for(followers.all_here, _TIMEOUT_S)
     print(f"{LOOPBACK}:{own_port}", flush=True)

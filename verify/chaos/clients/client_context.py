@@ -57,7 +57,7 @@ class ClientContext:
     timeout_ms         the time limit of each operation, including retries
     poll_ms            how long a poll waits for records
     fetch_wait_ms      how long a broker waits for records before it answers a consumer's fetch
-    commit_copies_ms   the same in the histories of the clients (`tidelog.history.operations.Client`)
+    commit_copies_ms   `commit_copies_ms` of the clients' histories (`tidelog.history.operations.Client`)
     stopping           set when the clients are asked to stop
     acknowledged       the last 512 acknowledged records of each partition, from the producers of this process with
                        acks=all

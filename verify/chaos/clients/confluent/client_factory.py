@@ -65,7 +65,7 @@ def confluent_clients_of(context: ClientContext, load: Load, process: int, life:
     )
     yield TailReader(context, f"{prefix}-tail", batches=False, open_consumer=library.consumer)
     yield LookupClient(context, f"{prefix}-asker", open_consumer=library.consumer)
-    # A shorter call has sent its commit once. The history says so, because brokers cannot recognise a delayed copy.
+    # A commit call that takes less than this time was sent once. A longer call may leave a copy that takes effect late.
     member_context = replace(context, commit_copies_ms=RETRY_BACKOFF_MS // 2)
     for strategy, group in load.member_groups.items():
         name = f"{prefix}-member-{strategy}"

@@ -5,12 +5,12 @@ and the network may deliver the first copy after later commits of the same gener
 back, also on Kafka. The rules excuse only what such a copy can do:
 
     copies      only commits of a client that says so (`Client.commit_copies_ms`), and only if an attempt may have had
-                no answer: the outcome is unknown, or the call took at least that time. A commit of Tidelog's own
-                clients leaves no copy, because coordinators refuse it.
-    until when  a copy takes effect before any member learns of a later generation than the copy's. So commits and
-                fetches of greater offsets excuse nothing if one of them began after that.
-    what        the copy's own offset, or the last commit of all if its offset is not below the copy's: a new owner of
-                the partition has begun there, and commits less than before
+                no answer, because the outcome is unknown or the call took at least that time. Copies of commits of
+                Tidelog's own clients have no effect, because coordinators refuse them.
+    until when  a copy takes effect before any member learns of a later generation than the copy's. So nothing is
+                excused if a commit or a fetch of a greater offset began after that.
+    what        the copy's own offset, or the last commit of all if its offset is not below the copy's, because a new
+                owner of the partition may have begun at the copy's offset and commit less than before
     how long    an overwritten offset does not return unless a client commits it again
 """
 
@@ -44,7 +44,7 @@ class DelayedCommits:
     """The commits of one group and partition of which a copy may be delayed."""
 
     def __init__(self) -> None:
-        #: By offset; commits that have not ended may leave a copy, too.
+        #: The commits that have not ended, by offset. They may leave a copy, too.
         self._running: dict[int, list[CommitInvoked]] = defaultdict(list)
         self._copies: dict[int, list[_Copy]] = defaultdict(list)
         #: The fetches that a copy explains.
