@@ -55,7 +55,9 @@ class CommitSequences:
         too long.
         """
         if len(committer_id) > MAX_COMMITTER_ID:
-            raise InvalidRequestError(f"the id of a committer has at most {MAX_COMMITTER_ID} characters")
+            raise InvalidRequestError(
+                f"committer_id: {len(committer_id)} characters: must be at most {MAX_COMMITTER_ID}"
+            )
         newest = self._newest.get(committer_id)
         if newest is None:
             return False

@@ -52,11 +52,11 @@ def logdirs(
     """Show each broker's log directories: whether one is offline and why, sizes, and free space.
 
     With --topic, show each log of the topic, and how many records it is behind its leader. A log that moves is shown
-    twice: "(future)" is its copy in the new directory, and its lag is what must still be copied.
+    twice: "(future)" is its copy in the new directory, and the lag of the copy counts the records still to be copied.
     """
     if ctx.invoked_subcommand is not None:
         if brokers or topics or as_json or bootstrap_servers:
-            raise click.UsageError(f"write the options behind {ctx.invoked_subcommand}")
+            raise click.UsageError(f"write the options after `{ctx.invoked_subcommand}`")
         return
     with open_admin(bootstrap_servers, timeout) as admin:
         described = admin.describe_log_dirs(brokers or None)
