@@ -392,6 +392,10 @@ class LogManager:
         """Note that the log which `replace_log` has returned is deleted. Any thread may call this."""
         self.futures.old_log_deleted(tp)
 
+    def waits_for_deletion(self, tp: TopicPartition) -> bool:
+        """Return whether the log which `replace_log` has returned is not deleted yet. Any thread may call this."""
+        return self.futures.waits_for_deletion(tp)
+
     def directory_of(self, tp: TopicPartition) -> LogDirectory | None:
         """Return the directory with the open log of the partition; None if there is none. Any thread may call this."""
         return next((directory for directory in self.directories if tp in directory.logs), None)

@@ -36,6 +36,7 @@ class FutureLog:
         self.is_current = False
         self._files = files
         self._log: Log | None = None
+        self._mark = move_marker.MoveMark()
 
     @property
     def log(self) -> Log:
@@ -87,9 +88,10 @@ class FutureLog:
         if self.is_current:  # before that, each flush writes the epochs
             self.target.epoch_begun(epochs)
 
-    def mark(self, moved_from: Path) -> None:
-        """Record, flushed, from which log directory this log is moved."""
-        move_marker.write(self._files, self.path, Path(os.path.abspath(moved_from)))
+    def mark(self, source: LogDirectory, before: move_marker.MoveMark) -> None:
+        """Record, flushed, that this log is moved from `source`, where the log has the mark `before`."""
+        self._mark = before.after_move(*(Path(os.path.abspath(each.path)) for each in (source, self.target)))
+        move_marker.write(self._files, self.path, self._mark)
 
     def become_current(self) -> None:
         """Give the directory the name of the partition's log. The rename alone decides which log a restart takes."""
@@ -98,8 +100,9 @@ class FutureLog:
         self.is_current = True
 
     def unmark(self) -> None:
-        """Remove the record of `mark`, because the other log is gone."""
-        move_marker.remove(self._files, self.path)
+        """Remove the record of `mark`, because the log in the source is gone, unless still earlier logs may be left."""
+        if len(self._mark.directories) == 1:
+            move_marker.remove(self._files, self.path)
 
     def close(self) -> None:
         """Close the files without a flush. The next start goes on with the log."""

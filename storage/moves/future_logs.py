@@ -55,6 +55,11 @@ class FutureLogs:
         """Note that the old log of the partition has lost its name, so that its directory may get another one."""
         self._old_homes.pop(tp, None)
 
+    def waits_for_deletion(self, tp: TopicPartition) -> bool:
+        """Return whether the old log of the partition is being deleted, so that the next move must wait."""
+        home = self._old_homes.get(tp)
+        return home is not None and home.works
+
     def may_create(self, tp: TopicPartition, directory: LogDirectory) -> bool:
         """Return whether a new log of the partition may be created in this directory.
 
@@ -100,7 +105,8 @@ class FutureLogs:
     def finish_replacements(self, directories: Collection[LogDirectory], offline: Iterable[Path]) -> None:
         """Delete each log that a move has replaced, if the last process ended before it deleted the log.
 
-        Called before any log is opened. `offline` are the directories that cannot be opened now.
+        Called before any log is opened. `offline` are the directories that cannot be opened now. A mark that names one
+        of them stays.
         """
         if len(directories) + len(tuple(offline)) == 1:
             return
@@ -109,16 +115,22 @@ class FutureLogs:
         for target in directories:
             with target.directory_failure_scope():
                 for tp in target.found():
-                    moved_from = move_marker.read(self._files, target.path / log_name(tp))
-                    if moved_from is None or str(moved_from) in waiting:
-                        continue
-                    source = by_path.get(str(moved_from))
-                    if source is not None and source is not target:
-                        with source.directory_failure_scope():
-                            if tp in source.found():
-                                _LOG.warning("%s: the log was moved to %s; the old one is deleted", tp, target.path)
-                                source.delete_replaced(tp)
-                    move_marker.remove(self._files, target.path / log_name(tp))
+                    mark = move_marker.read(self._files, target.path / log_name(tp))
+                    for path in map(str, mark.directories):
+                        source = by_path.get(path)
+                        if source is not None and source is not target:
+                            with source.directory_failure_scope():
+                                self._delete_earlier(tp, source, target, mark)
+                    if mark.directories and waiting.isdisjoint(map(str, mark.directories)):
+                        move_marker.remove(self._files, target.path / log_name(tp))
+
+    def _delete_earlier(
+        self, tp: TopicPartition, source: LogDirectory, target: LogDirectory, mark: move_marker.MoveMark
+    ) -> None:
+        """Delete the log in `source`, unless its own mark shows that it is later than the log in `target`."""
+        if tp in source.found() and move_marker.read(self._files, source.path / log_name(tp)).number < mark.number:
+            _LOG.warning("%s: the log was moved to %s; the old one is deleted", tp, target.path)
+            source.delete_replaced(tp)
 
     def find(
         self,

@@ -27,7 +27,9 @@ from storage.directory.directory_checkpoints import MovedValues
 from storage.directory.log_directory import LogDirectory
 from storage.files import Files
 from storage.log.log import Log
+from storage.moves import move_marker
 from storage.moves.future_log import FutureLog
+from storage.moves.move_marker import MoveMark
 from storage.moves.move_rules import LogFacts, MoveStep, Progress, agreed_end, next_step
 from storage.segments.segment import Segment
 from storage.steps import PAUSE, StepOutcome, Steps
@@ -53,6 +55,7 @@ class MovingLogs(Protocol):
     def report(self, tp: TopicPartition, error: StorageError) -> None: ...
     def replace_log(self, future: FutureLog) -> tuple[LogDirectory, Log]: ...
     def old_log_deleted(self, tp: TopicPartition) -> None: ...
+    def waits_for_deletion(self, tp: TopicPartition) -> bool: ...
 
 
 class _Position(NamedTuple):
@@ -138,7 +141,7 @@ class LogMove:
             case MoveStep.COPY:
                 yield from self._copy(current)
             case MoveStep.PREPARE:
-                yield from self._prepare(theirs)
+                yield from self._prepare(current, theirs)
             case MoveStep.HOLD_FLUSHES:
                 yield from self._made(lambda: self._hold_flushes(current))
             case MoveStep.FLUSH:
@@ -149,11 +152,15 @@ class LogMove:
     # --- waiting and errors --------------------------------------------------------------------------
 
     def _available(self) -> Steps[Log]:
-        """Return the current log. Wait while there is none, and let its flushes run meanwhile."""
+        """Return the current log. Wait while there is none, and let its flushes run meanwhile.
+
+        Also wait for the end of the previous move, which removes the mark of the current log.
+        """
         while True:
             self._raise_if_cancelled()
             current = self._current()
-            if current is not None and not current.closed:
+            waits = self._logs.waits_for_deletion(self.future.topic_partition)
+            if current is not None and not current.closed and not waits:
                 return current
             self.release_flushes()
             yield PAUSE
@@ -168,6 +175,12 @@ class LogMove:
                 return
             self.release_flushes()
             yield PAUSE
+
+    def _source_failed(self, error: StorageError) -> Steps[None]:
+        """Report an error of the current log, and wait: the move is cancelled if the directory fails because of it."""
+        self._logs.report(self.future.topic_partition, error)
+        self.release_flushes()
+        yield PAUSE
 
     def _raise_if_cancelled(self) -> None:
         if self.future.cancelled:
@@ -239,9 +252,7 @@ class LogMove:
         if current.version() != place.version:
             return  # the bytes may be of another segment, or mixed from before and after a truncation
         if isinstance(outcome.error, StorageError):
-            self._logs.report(self.future.topic_partition, outcome.error)
-            self.release_flushes()
-            yield PAUSE
+            yield from self._source_failed(outcome.error)
             return
         pieces = _pieces(outcome.get())
         if not pieces:
@@ -269,9 +280,15 @@ class LogMove:
 
     # --- replacing -----------------------------------------------------------------------------------
 
-    def _prepare(self, facts: LogFacts) -> Steps[None]:
+    def _prepare(self, current: Log, facts: LogFacts) -> Steps[None]:
         """Flush the future log, and record in the target directory what a restart after the replacement needs."""
         tp, target, source = self.future.topic_partition, self.future.target, self._source()
+        outcome: StepOutcome = yield lambda: self._flushed_mark(current)
+        self._raise_if_cancelled()
+        if isinstance(outcome.error, StorageError):
+            yield from self._source_failed(outcome.error)
+            return
+        mark: MoveMark = outcome.get()
         high_watermark = min(self._high_watermark(), self.future.log.log_end_offset)
 
         def record() -> None:
@@ -284,10 +301,15 @@ class LogMove:
                 leadership=source.checkpoints.leadership(tp),
             )
             target.checkpoints.write_incoming(tp, values)
-            self.future.mark(source.path)
+            self.future.mark(source, mark)
 
         yield from self._made(record)
         self._prepared_log_start = facts.log_start_offset
+
+    def _flushed_mark(self, current: Log) -> MoveMark:
+        """Return the mark of the current log. If it was removed, no power failure restores it from here on."""
+        self._files.fsync_directory(current.directory)
+        return move_marker.read(self._files, current.directory)
 
     def _replace(self, current: Log) -> Steps[None]:
         """Copy the last records, let the future log replace the current one, and delete the old log.
@@ -325,9 +347,9 @@ class LogMove:
             target.checkpoints.forget_incoming(tp)
             with source.directory_failure_scope():
                 source.delete_replaced(tp)
-                self._logs.old_log_deleted(tp)
                 with target.directory_failure_scope():
                     self.future.unmark()
+                self._logs.old_log_deleted(tp)
 
 
 def _length_at(data: bytes, position: int) -> int:

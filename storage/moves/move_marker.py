@@ -1,30 +1,53 @@
-"""`moved-from`: the log directory in which the log of this directory lay before its move.
+"""`moved-from`: the log directories in which a partition's log lay before its moves to this one.
 
-The file is in a log's directory: one line, the path of the other log directory. It is written and flushed before the
-log replaces the one there, and removed after the one there is gone. If a crash leaves both logs, the next start
-therefore knows that this one is the later one. In a future log's directory the file means nothing.
+The file is in a log's directory: a number, and a line with the path of each other log directory. It is written and
+flushed before the log replaces the one in the last of them, and removed after the logs there are gone. If several logs
+of the partition are left, the next start therefore knows which one is the latest: a move counts the number up, and
+takes over the directories, because an old log stays in each directory that went offline before it was deleted. In
+a future log's directory the file means nothing.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from storage.files import Files
 
 FILE_NAME = "moved-from"
 
 
-def read(files: Files, log: Path) -> Path | None:
-    """Return the log directory that the file names; None if there is no such file."""
-    data = files.read(log / FILE_NAME)
-    return None if data is None else Path(data.decode("utf-8", "surrogateescape").removesuffix("\n"))
+class MoveMark(NamedTuple):
+    """The content of the file.
+
+    number        larger than in the file of each earlier log of the partition
+    directories   the absolute paths of the directories in which earlier logs may be left
+    """
+
+    number: int = 0
+    directories: tuple[Path, ...] = ()
+
+    def after_move(self, source: Path, target: Path) -> MoveMark:
+        """Return the mark of a log in `target` that takes the place of a log in `source` with this mark."""
+        earlier = (each for each in self.directories if each not in (source, target))
+        return MoveMark(self.number + 1, (*earlier, source))
 
 
-def write(files: Files, log: Path, moved_from: Path) -> None:
+def read(files: Files, log: Path) -> MoveMark:
+    """Return what the file says; number 0 without directories if there is no such file or it has no number."""
+    number, *paths = (files.read(log / FILE_NAME) or b"").decode("utf-8", "surrogateescape").splitlines() or ["0"]
+    return MoveMark(int(number), tuple(map(Path, paths))) if number.isdecimal() else MoveMark()
+
+
+def write(files: Files, log: Path, mark: MoveMark) -> None:
     """Write and flush the file. StorageError."""
-    files.replace(log / FILE_NAME, f"{moved_from}\n".encode("utf-8", "surrogateescape"))
+    lines = (str(mark.number), *map(str, mark.directories))
+    files.replace(log / FILE_NAME, "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
 
 
 def remove(files: Files, log: Path) -> None:
-    """Remove the file, without a flush: if a power failure restores it, the next start removes it. StorageError."""
+    """Remove the file, without a flush: if a power failure restores it, the next start removes it. StorageError.
+
+    A move flushes the removal before it marks the next log, because that log's number may be the same.
+    """
     files.remove(log / FILE_NAME)

@@ -36,11 +36,11 @@ LARGE = bytes(TAIL_BYTES + 1)
 
 
 class Broker:
-    """The log directories a and b of a broker; the log of `TP` begins in a and is moved to b."""
+    """The log directories a, b … of a broker; the log of `TP` begins in a and is moved to b."""
 
-    def __init__(self, root: Path, files: Files | None = None, **settings: object) -> None:
+    def __init__(self, root: Path, files: Files | None = None, names: str = "ab", **settings: object) -> None:
         self.files = files or UnsyncedFiles()
-        self.paths = [root / "a", root / "b"]
+        self.paths = [root / name for name in names]
         self.config = config(**settings)
         self.high_watermark = 0
         self.waits = False
@@ -82,6 +82,18 @@ class Broker:
 
     def move_to(self, to: int = 1) -> None:
         finish(self.begin(to))
+
+    def move_by_name(self, to: str, files: FailingFiles | None = None) -> None:
+        """Move the log, append a record and restart. With `files` the old disk vanishes before its log is deleted."""
+        source = next(path for path in self.paths if path.name == self.place())
+        work = self.begin([each.path.name for each in self.manager.directories].index(to))
+        advance(work, lambda: self.move.future.is_current)
+        if files is not None:
+            files.fail(Fault.VANISHED, source)
+        finish(work)
+        append(self.log)
+        self.manager.close(clean=False)
+        self.start()
 
     def place(self) -> str:
         directory = self.manager.directory_of(TP)
@@ -559,6 +571,44 @@ def test_power_failure_loses_no_record_that_was_flushed_meanwhile() -> None:
     assert places == {"a", "b"}
 
 
+def test_power_failure_beside_moves_there_and_back_keeps_the_later_log() -> None:
+    files = CrashableFiles()
+    broker = Broker(Path("/"), files)
+    append_large(broker.create())
+    for path in (Path("/"), *broker.paths):
+        files.fsync_directory(path)
+    broker.log.flush()
+    images: list[tuple[int, CrashableFiles]] = []
+
+    def take() -> None:
+        flushed = broker.log.recovery_point
+        images.extend((flushed, files.crash(choice)) for choice in (FORGOTTEN, *map(Random, range(6))))
+
+    for to in (1, 0, 1):
+        work = broker.begin(to)
+        advance(work, lambda: broker.move.future.is_current)
+        append(broker.log)
+        broker.log.flush()
+        files.boundary = take
+        finish(work)
+        files.boundary = lambda: None
+    for flushed, image in images:
+        assert Broker(Path("/"), image).log.log_end_offset >= flushed
+
+
+def test_move_waits_until_the_previous_one_has_deleted_the_old_log(broker: Broker) -> None:
+    append(broker.create())
+    previous = broker.begin()
+    advance(previous, lambda: broker.move.future.is_current)
+    work = broker.begin(0)
+    for _ in range(3):
+        work.resume()
+        assert work.step is PAUSE
+    finish(previous)
+    finish(work)
+    assert broker.place() == "a" and append(broker.log) == 1
+
+
 # --- failures and the end of moves ---------------------------------------------------------------------------
 
 
@@ -725,6 +775,44 @@ def test_replaced_log_is_deleted_although_its_disk_was_away(tmp_path: Path) -> N
     assert broker.place() == "b" and broker.log.log_end_offset == 2
     assert not (broker.paths[0] / "orders-0").exists()
     assert not (broker.paths[1] / "orders-0/moved-from").exists()
+
+
+def test_replaced_log_is_deleted_although_the_log_moved_again_meanwhile(tmp_path: Path) -> None:
+    files = FailingFiles(UnsyncedFiles())
+    broker = Broker(tmp_path, files, "abcd")
+    append_large(broker.create())
+    broker.move_by_name("b", files)
+    broker.move_by_name("c")
+    broker.move_by_name("d")
+    assert broker.place() == "d" and broker.log.log_end_offset == 4
+    broker.manager.close(clean=False)
+    files.heal()
+    broker.start()
+    assert broker.place() == "d" and broker.log.log_end_offset == 4
+    assert [path.name for path in broker.paths if (path / "orders-0").exists()] == ["d"]
+    assert not (broker.paths[3] / "orders-0/moved-from").exists()
+
+
+@pytest.mark.parametrize("names", ["abc", "bac", "cba"])
+def test_latest_log_is_kept_if_two_disks_were_away_in_turn(tmp_path: Path, names: str) -> None:
+    """The disk b returns with a mark that names a, where the latest log is."""
+    files = FailingFiles(UnsyncedFiles())
+    broker = Broker(tmp_path, files, names)
+    broker.manager.futures.prefer(TP, tmp_path / "a")
+    append_large(broker.manager.get_or_create(TP, "id", broker.config))
+    broker.move_by_name("b", files)  # a is away
+    broker.move_by_name("c", files)  # b is away too
+    broker.manager.close(clean=False)
+    files.heal()
+    files.fail(Fault.VANISHED, tmp_path / "b")
+    broker.start()
+    assert broker.place() == "c"
+    broker.move_by_name("a")
+    broker.manager.close(clean=False)
+    files.heal()
+    broker.start()
+    assert broker.place() == "a" and broker.log.log_end_offset == 4
+    assert [path.name for path in broker.paths if (path / "orders-0").exists()] == ["a"]
 
 
 def test_new_log_is_created_in_the_directory_that_was_chosen(broker: Broker) -> None:
