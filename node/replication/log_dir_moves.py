@@ -1,8 +1,9 @@
 """Move replicas between the log directories of this broker (KIP-113), while they are read and written.
 
 One task drives the steps of each move (`storage.moves.log_move`). The steps of all moves take turns on one thread, and
-share the setting `replica.alter.log.dirs.io.max.bytes.per.second`. A move waits while its replica is offline or is
-compacted, and after a start until the controller has assigned the replica.
+share the setting `replica.alter.log.dirs.io.max.bytes.per.second`. While flushes of a log wait for its move, the steps
+of that move run on other threads, because a step of another move may take long. A move waits while its log is
+compacted, and after a start until the controller has assigned the replica. It is cancelled if its replica goes offline.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ class LogDirMoves:
         self._tasks: dict[FutureLog, asyncio.Task[None]] = {}
         self._stopping = Flag()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="log-move")
+        #: For the steps of moves for which flushes wait.
+        self._urgent = ThreadPoolExecutor(thread_name_prefix="urgent-log-move")
         #: The copied bytes that the setting has not allowed yet, and the time (ms, monotonic) of that count.
         self._owed_bytes, self._counted_ms = 0.0, 0
 
@@ -84,6 +87,7 @@ class LogDirMoves:
         self._stopping.set()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self._thread.shutdown(wait=False)
+        self._urgent.shutdown(wait=False)
 
     @property
     def in_progress(self) -> list[FutureLog]:
@@ -180,7 +184,8 @@ class LogDirMoves:
                 await self._stopping.wait(_WAIT_S)
             else:
                 step = work.step
-                outcome = await self._on_thread(lambda step=step: call(step))  # type: ignore[misc]
+                pool = self._urgent if move.holds_flushes else self._thread
+                outcome = await asyncio.get_running_loop().run_in_executor(pool, call, step)
                 await self._throttle(move, move.copied_bytes - before)
             self._replicas.notice_failures()
             work.resume(outcome)

@@ -47,12 +47,14 @@ class FutureLog:
     @property
     def end_offset(self) -> int | None:
         """Return the log end offset; None if the log is not open. Any thread may call this."""
-        return None if self._log is None else self._log.log_end_offset
+        log = self._log  # another thread may close it meanwhile
+        return None if log is None else log.log_end_offset
 
     @property
     def size_bytes(self) -> int:
         """Return the bytes of the batches that are copied, as far as they are known. Any thread may call this."""
-        return 0 if self._log is None else self._log.size_bytes
+        log = self._log  # another thread may close it meanwhile
+        return 0 if log is None else log.size_bytes
 
     def open(self, config: LogConfig, topic_id: str, cleaned_to: int) -> None:
         """Recover and open the log, or create it. StorageError.

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from storage.log.log import Log
 from storage.log_manager import LogManager
+from storage.moves.future_log import FutureLog
+from storage.moves.log_move import LogMove
+from storage.steps import Steps
 from tests.node.client_requests import TP, produce_request
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.memory_node import Node
 from tests.node.test_log_directories import Disks
 from tests.node.test_look_ups import OF_A_CLIENT, T0, large
-from tests.storage.logs import remove_deleted
+from tests.storage.logs import append, remove_deleted
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
     BrokerNotAvailableError,
@@ -241,3 +248,42 @@ async def test_move_is_refused_by_a_broker_that_stops(tmp_path: Path, caplog: py
         await node.moves.stop()
         assert await alter(node, target) == BrokerNotAvailableError.code
         assert not node.moves.in_progress and "Traceback" not in caplog.text
+
+
+async def test_flush_never_waits_for_a_step_of_another_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disks, held, other_goes_on = Disks(tmp_path), threading.Event(), threading.Event()
+    async with MemoryCluster(directory=disks) as cluster:
+        await cluster.elect(1)
+        await cluster.elect(1, tp=OTHER)
+        node, manager = cluster.nodes[1], disks.managers[0]
+        log, open_copy, hold, prepare = node.replica().log, FutureLog.open, Log.hold_flushes, LogMove._prepare
+
+        def open_slowly(future: FutureLog, *arguments: Any) -> None:
+            if future.topic_partition == OTHER:
+                other_goes_on.wait(20)
+            open_copy(future, *arguments)
+
+        def hold_until_the_other_begins(held_log: Log) -> None:
+            hold(held_log)
+            held.set()
+            time.sleep(0.3)
+
+        def prepare_and_flush(move: LogMove, *arguments: Any) -> Steps[None]:
+            yield from prepare(move, *arguments)
+            if move.future.topic_partition == TP:
+                append(log)
+                log.flush()
+
+        monkeypatch.setattr(FutureLog, "open", open_slowly)
+        monkeypatch.setattr(Log, "hold_flushes", hold_until_the_other_begins)
+        monkeypatch.setattr(LogMove, "_prepare", prepare_and_flush)
+        await produce(node, b"x")
+        for tp in (TP, OTHER):
+            if tp is OTHER:
+                assert await asyncio.to_thread(held.wait, 5)
+            home = place(manager, tp)
+            assert await alter(node, next(path for path in disks.paths(1) if path.name != home), tp) == 0
+        try:
+            await asyncio.wait_for(asyncio.to_thread(log.flush), 5)
+        finally:
+            other_goes_on.set()
