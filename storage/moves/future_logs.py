@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from storage import partition_metadata
 from storage.directory.log_directory import LogDirectory
 from storage.files import Files
 from storage.log_names import future_name, log_name
@@ -127,8 +128,15 @@ class FutureLogs:
     def _delete_earlier(
         self, tp: TopicPartition, source: LogDirectory, target: LogDirectory, mark: move_marker.MoveMark
     ) -> None:
-        """Delete the log in `source`, unless its own mark shows that it is later than the log in `target`."""
-        if tp in source.found() and move_marker.read(self._files, source.path / log_name(tp)).number < mark.number:
+        """Delete the log in `source`.
+
+        Keep it if its own mark shows that it is later than the log in `target`, or if it is of another topic.
+        """
+        if tp not in source.found():
+            return
+        earlier, later = source.path / log_name(tp), target.path / log_name(tp)
+        ids = [partition_metadata.read(self._files, each).topic_id for each in (earlier, later)]
+        if move_marker.read(self._files, earlier).number < mark.number and not partition_metadata.differ(*ids):
             _LOG.warning("%s: the log was moved to %s; the old one is deleted", tp, target.path)
             source.delete_replaced(tp)
 

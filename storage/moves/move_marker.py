@@ -35,8 +35,10 @@ class MoveMark(NamedTuple):
 
 def read(files: Files, log: Path) -> MoveMark:
     """Return what the file says; number 0 without directories if there is no such file or it has no number."""
-    number, *paths = (files.read(log / FILE_NAME) or b"").decode("utf-8", "surrogateescape").splitlines() or ["0"]
-    return MoveMark(int(number), tuple(map(Path, paths))) if number.isdecimal() else MoveMark()
+    number, *paths = (files.read(log / FILE_NAME) or b"").decode("utf-8", "surrogateescape").split("\n")
+    if not number.isdecimal():
+        return MoveMark()
+    return MoveMark(int(number), tuple(Path(each) for each in paths if each))
 
 
 def write(files: Files, log: Path, mark: MoveMark) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -45,11 +46,12 @@ class Broker:
         self.high_watermark = 0
         self.waits = False
         self.replaced_contents = b""
+        self.hosted = HOSTED
         self.start()
 
     def start(self, boot: str = "boot-1") -> None:
         self.manager = LogManager.open(self.paths, self.files, 1, "c1", boot)
-        self.manager.open_logs(lambda topic: self.config, hosted=HOSTED)
+        self.manager.open_logs(lambda topic: self.config, hosted=self.hosted)
 
     def create(self) -> Log:
         self.manager.futures.prefer(TP, self.paths[0])
@@ -813,6 +815,26 @@ def test_latest_log_is_kept_if_two_disks_were_away_in_turn(tmp_path: Path, names
     broker.start()
     assert broker.place() == "a" and broker.log.log_end_offset == 4
     assert [path.name for path in broker.paths if (path / "orders-0").exists()] == ["a"]
+
+
+def test_mark_of_an_earlier_topic_deletes_no_log_of_a_later_one(tmp_path: Path) -> None:
+    """The disk b returns with a log that was moved from a, where a later topic of the name has its log."""
+    files = FailingFiles(UnsyncedFiles())
+    broker = Broker(tmp_path, files)
+    append_large(broker.create())
+    broker.move_by_name("b", files)  # a is away, so that the log in b keeps its mark
+    broker.manager.close(clean=False)
+    files.heal()
+    shutil.rmtree(broker.paths[0] / "orders-0")
+    files.fail(Fault.VANISHED, broker.paths[1])
+    broker.start()
+    broker.manager.futures.prefer(TP, broker.paths[0])
+    append_large(broker.manager.get_or_create(TP, "later", broker.config))
+    broker.manager.close()
+    files.heal()
+    broker.hosted = {TP: "later"}
+    broker.start()
+    assert (broker.place(), broker.log.topic_id, broker.log.log_end_offset) == ("a", "later", 1)
 
 
 def test_new_log_is_created_in_the_directory_that_was_chosen(broker: Broker) -> None:
