@@ -36,9 +36,7 @@ class KafkaCluster:
         self._zookeeper = zookeeper
         self._settings = settings
         self._held = ExitStack()  # other tests choose ports while a broker is dead
-        self._ports = {
-            broker_id: [choose_port(held=self._held) for _ in range(3)] for broker_id in range(1, brokers + 1)
-        }
+        self._ports = {broker_id: [choose_port(self._held) for _ in range(3)] for broker_id in range(1, brokers + 1)}
         self._processes: dict[int, Process] = {}
         self.bootstrap_servers = ",".join(f"{LOOPBACK}:{ports[0]}" for ports in self._ports.values())
         self._advertised = {

@@ -17,8 +17,8 @@ from cluster.zookeeper.kazoo_store import ZooKeeperStore
 from cluster.zookeeper.store import OutcomeUnknownError, SessionChanged, SessionState, StoreEvent
 from tests.cluster.stores import TIMEOUT_MS
 from tests.processes.harness.waiting import is_stopped, wait_for
+from tests.reserved_ports import reserved_port
 from tidelog.clock import SystemClock
-from tidelog.local.processes.ports import choose_port
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 
 
@@ -146,7 +146,7 @@ def test_broker_told_to_stop_does_not_wait_for_zookeeper() -> None:
     async def scenario() -> None:
         opening = asyncio.create_task(
             ZooKeeperStore.open(
-                f"127.0.0.1:{choose_port()}",
+                f"127.0.0.1:{reserved_port()}",
                 session_timeout_ms=TIMEOUT_MS,
                 clock=SystemClock(),
                 connect_timeout_ms=60_000,

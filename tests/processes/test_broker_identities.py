@@ -16,7 +16,7 @@ from storage.directory import meta_properties
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.ordeal import ordeal
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
-from tidelog.local.processes.ports import choose_port
+from tests.reserved_ports import reserved_port
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 
 LONG_SESSION_S = 10
@@ -123,7 +123,7 @@ def test_directory_of_another_cluster_is_refused_and_unchanged(cluster: RunningC
 @pytest.fixture
 def quiet_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
     """Return a ZooKeeper that has a port and does not run yet."""
-    zookeeper = EmbeddedZooKeeper(tmp_path / "zookeeper", choose_port())
+    zookeeper = EmbeddedZooKeeper(tmp_path / "zookeeper", reserved_port())
     try:
         yield zookeeper
     finally:

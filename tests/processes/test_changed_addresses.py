@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from tests.port_forward import PortForward
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.waiting import wait_for
+from tests.reserved_ports import reserved_port
 from tidelog import Consumer, Producer
-from tidelog.local.processes.ports import choose_port
 from tidelog.model import Endpoint
 from tidelog.protocol.listeners import Listener
 
@@ -75,7 +75,7 @@ def test_running_broker_moves_to_other_addresses_and_back(tmp_path: Path) -> Non
         stack.callback(second.close)
 
         with pytest.raises(ck.KafkaException, match="does not reach itself there"):
-            change(admin, moved, f"REPLICATION://127.0.0.1:{choose_port()}")
+            change(admin, moved, f"REPLICATION://127.0.0.1:{reserved_port()}")
         taken = Listener("KAFKA", Endpoint.parse(others_server))
         with pytest.raises(ck.KafkaException, match=f"broker {other} already has the address of {taken}"):
             change(admin, moved, str(taken))

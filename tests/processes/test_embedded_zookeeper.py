@@ -4,12 +4,14 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 
 from tidelog.errors import LocalError
+from tidelog.local.processes.ports import choose_port
 from tidelog.local.processes.process import Process
 from tidelog.local.zookeeper import EmbeddedZooKeeper, serves
 from tidelog.model import Endpoint
@@ -52,6 +54,14 @@ def test_port_and_data_are_kept_from_one_start_to_the_next(zookeeper: EmbeddedZo
     assert again.port == zookeeper.port
     with again:
         assert write_and_read(again, "/kept") == b"still here"
+
+
+def test_chosen_port_is_reserved_until_the_server_listens(zookeeper: EmbeddedZooKeeper) -> None:
+    zookeeper.launch()
+    with ExitStack() as held:
+        assert choose_port(held, preferred=zookeeper.port) != zookeeper.port
+    zookeeper.wait_ready(20_000)
+    assert write_and_read(zookeeper, "/here", b"42") == b"42"
 
 
 def test_zookeeper_data_survives_a_kill(zookeeper: EmbeddedZooKeeper) -> None:

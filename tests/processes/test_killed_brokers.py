@@ -52,7 +52,8 @@ def test_ports_of_a_dead_broker_are_kept_for_its_next_start(tmp_path: Path) -> N
     with running_cluster(tmp_path, 1) as cluster:
         ports = cluster.local.known_state().broker(1).ports
         cluster.kill(1)
-        assert not {choose_port(preferred=port) for port in ports} & set(ports)
+        with ExitStack() as held:
+            assert not {choose_port(held, preferred=port) for port in ports} & set(ports)
         cluster.restart(1)
         cluster.wait_serves(1)
 

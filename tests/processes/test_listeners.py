@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.processes.harness.cluster import running_cluster
 from tests.processes.harness.waiting import wait_for
+from tests.reserved_ports import reserved_port
 from tidelog import Admin, Consumer, Producer
-from tidelog.local.processes.ports import choose_port
 from tidelog.model import Endpoint
 from tidelog.protocol.listeners import Listener
 
@@ -21,14 +21,14 @@ def test_clients_get_the_advertised_address_of_their_listener(tmp_path: Path) ->
         assert cluster.said(1, _WARNING) == cluster.said(1, "beyond this machine") == 0
         inside, epoch = Endpoint.parse(cluster.address(1)), cluster.broker_epoch(1)
         cluster.terminate(1)
-        outside = Endpoint("localhost", choose_port())
+        outside = Endpoint("localhost", reserved_port())
         listeners = tomllib.loads((cluster.local.data_dir / "config/broker-1.toml").read_text())["listeners"]
         config = cluster.config(
             1,
             "doors",
             listeners=[*listeners, str(Listener("TIDELOG_HOST", Endpoint("0.0.0.0", outside.port)))],
             advertised_listeners=[str(Listener("TIDELOG_HOST", outside))],
-            http_listener=str(watched := Endpoint("0.0.0.0", choose_port())),
+            http_listener=str(watched := Endpoint("0.0.0.0", reserved_port())),
         )
         with cluster.launched(config):
             cluster.wait_serves(1, since=epoch)
@@ -54,7 +54,7 @@ def test_broker_that_advertises_anothers_address_ends(tmp_path: Path) -> None:
             "copied",
             broker_id=2,
             log_dirs=[str(tmp_path / "broker-2")],
-            listeners=[f"{name}://127.0.0.1:{choose_port()}" for name in ("TIDELOG", "REPLICATION")],
+            listeners=[f"{name}://127.0.0.1:{reserved_port()}" for name in ("TIDELOG", "REPLICATION")],
             advertised_listeners=[taken],
             http_listener="",
             log_file="",

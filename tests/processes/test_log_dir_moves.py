@@ -76,7 +76,7 @@ def test_replica_moves_by_command_and_both_logs_are_shown(
     (tp,) = cluster.create_topic("t")
     fill(cluster, "t", 4)
     mover = Mover(disks, tp)
-    mover.limit(1_000_000)
+    mover.limit(10_000)  # so that the move takes longer than the commands
     shell = Shell(tmp_path, cluster.local.data_dir)
     servers = ("--bootstrap-servers", cluster.bootstrap_servers)
     begun = shell.succeed("logdirs", "move", "t/0", "--broker", "1", "--to", str(mover.target), *servers).decode()

@@ -20,10 +20,10 @@ import pytest
 
 from tests.processes.harness.command import TIDELOG, Shell
 from tests.processes.harness.waiting import wait_for
+from tests.reserved_ports import reserved_port
 from tests.test_operations import section
 from tests.test_operators_steps import blocks
 from tests.typed_commands import typed_in
-from tidelog.local.processes.ports import choose_port
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 from tidelog.model import NO_LEADER
 
@@ -39,7 +39,7 @@ class Machines:
     def __init__(self, shell: Shell, zookeeper: str) -> None:
         self._shell = shell
         self._zookeeper = zookeeper
-        self._ports = {port: str(choose_port()) for port in ("9600", "9601", "9680")}
+        self._ports = {port: str(reserved_port()) for port in ("9600", "9601", "9680")}
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._lines = 0
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from tidelog.local.processes.ports import LOOPBACK
 from tools.bench.catalog import TABLES, select
 from tools.bench.environment import BenchEnvironment
 from tools.bench.kafka import reference
@@ -114,6 +115,8 @@ def test_bare_broker_answers_produces_and_look_ups_by_itself(mock: MockTarget, m
         assert latency.measure_produce(bare)["p50"] > 0
         assert look_ups.measure(bare, 1, 0.1, filled=False)["rate"] > 0
         topic = bare.create_topic(1)
+        addresses = [f"{LOOPBACK}:{port}" for port in bare.ports().values()]
+        assert addresses == [bare.bootstrap_servers] * 3, "a client may ask any broker for metadata"
     consumer = Consumer({**mock.client, "group.id": "none"})
     assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30) == (0, 1), "the first record is real"
     consumer.close()

@@ -335,7 +335,7 @@ class LocalCluster:
         """
         state = self.state
         if state is None:
-            embedded = None if zookeeper else ProcessState(choose_port(held=held), host=self._place(None).address)
+            embedded = None if zookeeper else ProcessState(choose_port(held), host=self._place(None).address)
             state = ClusterState(zookeeper or (str(embedded.endpoint) if embedded else ""), embedded, (), {})
         if zookeeper not in (None, state.zookeeper):
             raise LocalError(
@@ -356,21 +356,21 @@ class LocalCluster:
         ids = {broker.broker_id for broker in state.brokers}
         free_ids = (broker_id for broker_id in itertools.count(1) if broker_id not in ids)
         for broker_id in itertools.islice(free_ids, target_count - len(ids)):
-            port = choose_port(taken, held)
-            replication_port = choose_port(taken | {port}, held)
+            port = choose_port(held, taken)
+            replication_port = choose_port(held, taken | {port})
             taken |= {port, replication_port}
             host = self._place(broker_id).address
             planned = BrokerState(port, host=host, broker_id=broker_id, replication_port=replication_port)
             state = state.with_broker(planned)
         for broker in state.brokers:
             if not broker.http_port and not broker.running:
-                http_port = choose_port(taken, held)
+                http_port = choose_port(held, taken)
                 taken.add(http_port)
                 state = state.with_broker(replace(broker, http_port=http_port))
         for broker in state.brokers:
             if not broker.kafka_port and not broker.running:
                 preferred = kafka_port + broker.broker_id - 1 if kafka_port else 0
-                chosen = choose_port(taken, held, preferred=preferred)
+                chosen = choose_port(held, taken, preferred=preferred)
                 taken.add(chosen)
                 state = state.with_broker(replace(broker, kafka_port=chosen))
         return replace(state, settings={**state.settings, **(settings or {})})

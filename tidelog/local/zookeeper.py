@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
@@ -115,6 +116,7 @@ class EmbeddedZooKeeper:
         self.process = process
         self.place = place
         self._clock = clock or SystemClock()
+        self._held = ExitStack()
 
     @property
     def hosts(self) -> str:
@@ -158,7 +160,7 @@ class EmbeddedZooKeeper:
         ]
         if self.port and not self.place.prefix and not port_is_free(self.port):
             raise LocalError(f"port {self.port} of ZooKeeper is in use: stop the process that listens there (ss -ltnp)")
-        self.port = self.port or choose_port()
+        self.port = self.port or choose_port(self._held)
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         self._write_settings()
@@ -175,6 +177,10 @@ class EmbeddedZooKeeper:
 
         A server that does not serve after `timeout_ms` is stopped, and LocalError is raised.
         """
+        with self._held:
+            self._wait_until_it_serves(timeout_ms)
+
+    def _wait_until_it_serves(self, timeout_ms: int) -> None:
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         while not serves(Endpoint(self.place.address, self.port)):
             if not self.running:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise, repeat
 from pathlib import Path
@@ -155,7 +156,8 @@ def test_second_process_shares_only_the_broker_id() -> None:
         "log_file": "/log",
         "history_file": "/history",
     }
-    text = second_settings(written, "/b")
+    with ExitStack() as held:
+        text = second_settings(written, "/b", held)
     assert 'log_dirs = ["/b"]' in text
     assert "broker_id = 1" in text
     assert not any(word in text for word in ("20001", "20002", "20003", '/log"', "history"))

@@ -16,11 +16,12 @@ from kazoo.client import KazooClient
 from cluster.state import VersionedState
 from cluster.zookeeper import znodes
 from tests.processes.harness.waiting import wait_for
+from tests.reserved_ports import reserved_port
 from tidelog import Admin, NewTopic, TopicPartition
 from tidelog.errors import TidelogError
 from tidelog.local.broker import broker_command, broker_environment
 from tidelog.local.cluster import LocalCluster
-from tidelog.local.processes.ports import choose_port, hold_port
+from tidelog.local.processes.ports import hold_port
 from verify.chaos.targets.sessions import expire
 
 
@@ -242,7 +243,7 @@ class RunningCluster:
 def _any_port(addresses: str | list[str]) -> str | list[str]:
     """Return the same addresses with ports that are not in use."""
     if isinstance(addresses, str):
-        return re.sub(r":\d+$", f":{choose_port()}", addresses)
+        return re.sub(r":\d+$", f":{reserved_port()}", addresses)
     return [str(_any_port(each)) for each in addresses]
 
 

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.processes.harness.waiting import wait_for
-from tidelog.local.processes.ports import LOOPBACK, choose_port
+from tests.reserved_ports import reserved_port
+from tidelog.local.processes.ports import LOOPBACK
 from tidelog.local.processes.process import Process
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 from tools.check.toolbox import BROKER, kafka_command
@@ -42,7 +43,7 @@ class KafkaBroker:
         self, broker_id: int, directory: Path, zookeeper: str, settings: Mapping[str, str | int] | None = None
     ) -> None:
         self.data = directory / "data"
-        self.port = choose_port()
+        self.port = reserved_port()
         self._directory = directory
         self._process: Process | None = None
         written: Mapping[str, object] = {

@@ -55,22 +55,18 @@ def hold_port(port: int) -> socket.socket | None:
     return hold
 
 
-def choose_port(taken: Collection[int] = (), held: ExitStack | None = None, *, preferred: int = 0) -> int:
+def choose_port(held: ExitStack, taken: Collection[int] = (), *, preferred: int = 0) -> int:
     """Return the preferred port (0: none) if it is free and not in `taken`, else a random port that is.
 
     The random port lies below the kernel's range for outgoing connections. No other caller gets the port until `held`
-    is closed; by then the new process should listen there. With None, the port is not reserved. Raises LocalError if
-    none is found.
+    is closed; by then the new process should listen there. Raises LocalError if none is found.
     """
     candidates = range(_LOWEST, max(_first_ephemeral_port(), _LOWEST + 1_000))
     for _ in range(1_000):
         port = preferred or random.choice(candidates)
         preferred = 0
         if port not in taken and (hold := hold_port(port)) is not None:
-            if held is None:
-                hold.close()
-            else:
-                held.enter_context(hold)
+            held.enter_context(hold)
             return port
     raise LocalError(
         f"no free port between {candidates.start} and {candidates.stop}: stop some of the processes that listen there"

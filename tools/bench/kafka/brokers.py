@@ -54,8 +54,9 @@ class KafkaBrokers(Target):
         self._directory = directory
         self._java: list[str | Path] = [java, f"-Dlog4j.configuration=file:{directory}/log4j.properties"]
         self._classpath = ["-cp", f"{jars}/*"]
-        self._zookeeper_port = choose_port()
-        self._ports = {broker_id: choose_port() for broker_id in range(1, REPLICAS + 1)}
+        self._held = ExitStack()  # a broker that was killed starts again
+        self._zookeeper_port = choose_port(self._held)
+        self._ports = {broker_id: choose_port(self._held) for broker_id in range(1, REPLICAS + 1)}
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._zookeeper: subprocess.Popen[bytes] | None = None
         super().__init__(",".join(f"{LOOPBACK}:{port}" for port in self._ports.values()))
@@ -115,6 +116,7 @@ class KafkaBrokers(Target):
                 process.send_signal(signal.SIGTERM)
         for process in [*self._processes.values(), *([self._zookeeper] if self._zookeeper else [])]:
             end(process, _STOP)
+        self._held.close()
 
 
 @contextmanager

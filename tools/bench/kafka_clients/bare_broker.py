@@ -7,8 +7,10 @@ After that:
     ListOffsets   is answered at once, with the bytes of that answer
     Produce       is sent to two followers, which are processes of their own; when both have asked for more, it is
                   answered with the bytes of that answer
+    Metadata      is passed to the real broker; its answer names the bare broker in the place of every real one
     other APIs    are always passed to the real broker
 
+Clients ask any broker for metadata, so that a client with the address of a real broker would leave the bare one.
 The followers are connected by ZeroMQ, as those of real brokers are.
 """
 
@@ -18,7 +20,7 @@ import asyncio
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from struct import pack
 from typing import cast
@@ -70,8 +72,9 @@ class BareTarget(Target):
 def bare_broker(real: Target) -> Iterator[BareTarget]:
     """Run a bare broker before the leader of a new topic while the block runs."""
     topic = real.create_topic(1)
-    port = real.ports()[real.leaders(topic)[0]]
-    with supervised(_command("lead", port), KILL, stdout=subprocess.PIPE, stderr=None) as process:
+    ports = real.ports()
+    leader = ports.pop(real.leaders(topic)[0])
+    with supervised(_command("lead", leader, *ports.values()), KILL, stdout=subprocess.PIPE, stderr=None) as process:
         assert process.stdout is not None
         server = process.stdout.readline().decode().strip()
         if not server:
@@ -80,8 +83,8 @@ def bare_broker(real: Target) -> Iterator[BareTarget]:
     real.delete_topic(topic)
 
 
-def _command(role: str, port: int) -> list[str]:
-    return [sys.executable, "-P", "-m", "tools.bench.kafka_clients.bare_broker", role, str(port)]
+def _command(role: str, *ports: int) -> list[str]:
+    return [sys.executable, "-P", "-m", "tools.bench.kafka_clients.bare_broker", role, *map(str, ports)]
 
 
 class _Followers:
@@ -123,10 +126,10 @@ class _Followers:
 class _Connection(asyncio.Protocol):
     """One client. It has one request in flight, so that the bare broker waits for the real one."""
 
-    def __init__(self, followers: _Followers, real_port: int, own_port: int) -> None:
+    def __init__(self, followers: _Followers, real_ports: Sequence[int], own_port: int) -> None:
         self._followers = followers
-        self._real_port, self._own_port = real_port, own_port
-        self._real = socket.create_connection((LOOPBACK, real_port), _TIMEOUT_S)
+        self._real_ports, self._own_port = real_ports, own_port
+        self._real = socket.create_connection((LOOPBACK, real_ports[0]), _TIMEOUT_S)
         self._known: dict[int, bytes] = {}
         self._data = b""
         self._transport: asyncio.WriteTransport | None = None
@@ -163,7 +166,8 @@ class _Connection(asyncio.Protocol):
             assert received, "the real broker closed the connection"
             response += received
         if api == _METADATA:
-            response = response.replace(pack(">i", self._real_port), pack(">i", self._own_port))
+            for port in self._real_ports:
+                response = response.replace(pack(">i", port), pack(">i", self._own_port))
         elif api in (_PRODUCE, _LIST_OFFSETS):
             self._known[api] = response
         return response
@@ -173,13 +177,16 @@ class _Connection(asyncio.Protocol):
         self._transport.write(response)
 
 
-async def _lead(real_port: int) -> None:
-    """Start the followers, print the address for clients, and serve until this process is killed."""
+async def _lead(real_ports: Sequence[int]) -> None:
+    """Start the followers, print the address for clients, and serve until this process is killed.
+
+    real_ports   those of all real brokers, first that of the topic's leader
+    """
     followers = _Followers()
     own = socket.create_server((LOOPBACK, 0))
     own_port = own.getsockname()[1]
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Connection(followers, real_port, own_port), sock=own)
+    server = await loop.create_server(lambda: _Connection(followers, real_ports, own_port), sock=own)
     for _ in range(_FOLLOWERS):
         # The followers end with this process's session.
         await asyncio.create_subprocess_exec(*_command("follow", followers.port), stdin=subprocess.DEVNULL)
@@ -206,5 +213,6 @@ async def _follow(port: int) -> None:
 
 
 if __name__ == "__main__":
-    _ROLES = {"lead": _lead, "follow": _follow}
-    uvloop.run(_ROLES[sys.argv[1]](int(sys.argv[2])))
+    role, *numbers = sys.argv[1:]
+    ports = [int(number) for number in numbers]
+    uvloop.run(_lead(ports) if role == "lead" else _follow(ports[0]))

@@ -12,6 +12,7 @@ import re
 import shutil
 import tomllib
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,12 +76,14 @@ class StartedTwice(FaultBase):
         for path in (config, output):
             removed = target.undo.to_remove(path)
             self.on_heal(partial(asyncio.to_thread, _remove, path, removed))
-        settings = second_settings(written, self.data_dir(target, written))
-        await asyncio.to_thread(config.write_text, settings)
-        command = [*target.place(str(victim)).prefix, *broker_command(config)]
-        second = Process.spawn(command, output=output, environment=broker_environment())
-        self.on_heal(lambda: asyncio.to_thread(second.stop, 2_000))
-        if not await ended(second, _END_MS):
+        with ExitStack() as held:
+            settings = second_settings(written, self.data_dir(target, written), held)
+            await asyncio.to_thread(config.write_text, settings)
+            command = [*target.place(str(victim)).prefix, *broker_command(config)]
+            second = Process.spawn(command, output=output, environment=broker_environment())
+            self.on_heal(lambda: asyncio.to_thread(second.stop, 2_000))
+            has_ended = await ended(second, _END_MS)
+        if not has_ended:
             self._wrong = f"the second process still ran after {_END_MS / 1000:g} s"
         elif not second.exit_status:
             self._wrong = "the second process ended with exit status 0"
@@ -115,15 +118,15 @@ class SameIdTwice(StartedTwice):
         return str(directory)
 
 
-def second_settings(written: dict[str, Any], data_dir: str) -> str:
-    """Return the text of the settings file (TOML) of a second process: other ports, `data_dir`, no HTTP listener, and
-    neither log file nor history file.
+def second_settings(written: dict[str, Any], data_dir: str, held: ExitStack) -> str:
+    """Return the text of the settings file (TOML) of a second process: other ports, which are reserved until `held`
+    is closed, `data_dir`, no HTTP listener, and neither log file nor history file.
     """
     settings = {name: value for name, value in written.items() if name not in ("log_file", "history_file")}
     settings["log_dirs"] = [data_dir]
     for name in ("listeners", "advertised_listeners"):
         if name in settings:
-            settings[name] = [re.sub(r":\d+$", f":{choose_port()}", each) for each in settings[name]]
+            settings[name] = [re.sub(r":\d+$", f":{choose_port(held)}", each) for each in settings[name]]
     settings["http_listener"] = ""
     return "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
 
