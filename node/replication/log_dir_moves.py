@@ -173,11 +173,11 @@ class LogDirMoves:
         self._replicas.notice_failures()
 
     async def _drive(self, move: LogMove) -> bool:
-        """Run the steps of the move. Return False if the broker stops before their end."""
+        """Run the steps of the move. Return False if the broker stops before their end; the next start goes on."""
         work = SteppedWork(move.steps())
         work.resume()
         while not work.finished:
-            if self._stopping.is_set() and not move.future.is_current:
+            if self._stopping.is_set() and (work.step is PAUSE or not move.future.is_current):
                 return False
             outcome, before = StepOutcome(), move.copied_bytes
             if work.step is PAUSE:

@@ -321,9 +321,11 @@ class LogDirectory:
         """Delete the log of the partition, which is not in `logs` any more, because another directory has a later one.
 
         The rename is flushed first. With the old log under its name and without its checkpoints, a start after a
-        power failure could take an outdated high watermark for the partition.
+        power failure could take an outdated high watermark for the partition. StorageError; the call may be repeated
+        after an OutOfDescriptorsError.
         """
-        self.delete_directory(log_name(tp), tp)
+        if self._files.exists(self.path / log_name(tp)):
+            self.delete_directory(log_name(tp), tp)
         self._files.fsync_directory(self.path)
         self.checkpoints.remove_logs(tp)
 

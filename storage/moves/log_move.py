@@ -121,9 +121,14 @@ class LogMove:
 
     def _step(self, current: Log) -> Steps[None]:
         mine, theirs = LogFacts.of(self.future.log), LogFacts.of(current)
+        try:
+            place = self._located(current)
+        except StorageError as error:
+            yield from self._source_failed(error)
+            return
         progress = Progress(
             aligned=self._aligned == (current, current.truncation_count),
-            behind_bytes=self._behind_bytes(current),
+            behind_bytes=self._behind_bytes(current, place),
             prepared=self._prepared_log_start == theirs.log_start_offset,
             flushes_wait=self._held is current,
         )
@@ -139,7 +144,7 @@ class LogMove:
             case MoveStep.RAISE_LOG_START:
                 yield from self._made(lambda: self._raise_log_start(theirs.log_start_offset))
             case MoveStep.COPY:
-                yield from self._copy(current)
+                yield from self._copy(current, place)
             case MoveStep.PREPARE:
                 yield from self._prepare(current, theirs)
             case MoveStep.HOLD_FLUSHES:
@@ -162,8 +167,7 @@ class LogMove:
             waits = self._logs.waits_for_deletion(self.future.topic_partition)
             if current is not None and not current.closed and not waits:
                 return current
-            self.release_flushes()
-            yield PAUSE
+            yield from self._wait()
 
     def _made(self, call: Callable[[], object]) -> Steps[None]:
         """Make a call on a thread; repeat it later if no file descriptor is left."""
@@ -173,12 +177,18 @@ class LogMove:
             if not isinstance(outcome.error, OutOfDescriptorsError):
                 outcome.get()
                 return
-            self.release_flushes()
-            yield PAUSE
+            yield from self._wait()
 
     def _source_failed(self, error: StorageError) -> Steps[None]:
-        """Report an error of the current log, and wait: the move is cancelled if the directory fails because of it."""
+        """Report an error of the current log, and wait.
+
+        The move is cancelled if the directory fails because of the error. It goes on if only a descriptor lacked.
+        """
         self._logs.report(self.future.topic_partition, error)
+        yield from self._wait()
+
+    def _wait(self) -> Steps[None]:
+        """Let the flushes of the current log run, and pause."""
         self.release_flushes()
         yield PAUSE
 
@@ -222,26 +232,27 @@ class LogMove:
         for segment in future.delete_old_segments(0, offset):
             segment.delete()
 
-    def _behind_bytes(self, current: Log) -> int | None:
+    def _behind_bytes(self, current: Log, place: _Position | None) -> int | None:
         """Return how many bytes of the current log are missing; None if a segment ends between the two ends."""
         if self.future.log.log_end_offset >= current.log_end_offset:
             return 0
-        found = self._located(current)
-        if found is None or found.segment is not current.segments[-1]:
+        if place is None or place.segment is not current.segments[-1]:
             return None
-        return found.segment.size - found.position
+        return place.segment.size - place.position
 
     def _located(self, current: Log) -> _Position | None:
-        """Return the place of the next batch in the current log; None if there is none any more."""
+        """Return the place of the next batch in the current log; None if there is none any more. StorageError."""
         offset, version, known = self.future.log.log_end_offset, current.version(), self._position
+        if offset >= current.log_end_offset:
+            return None
         if known is None or (known.version, known.offset) != (version, offset) or known.position >= known.segment.size:
             located = current.locate(max(offset, current.log_start_offset))
             known = self._position = None if located is None else _Position(version, offset, *located)
         return known
 
-    def _copy(self, current: Log) -> Steps[None]:
+    def _copy(self, current: Log, place: _Position | None) -> Steps[None]:
         """Copy the next records, at most READ_BYTES of one segment. Nothing is copied if their place has changed."""
-        place, log_start = self._located(current), current.log_start_offset
+        log_start = current.log_start_offset
         if place is None:
             end = current.log_end_offset  # compaction has removed all records from here to the active segment
             yield from self._made(lambda: self.future.log.raise_end(end))
@@ -316,22 +327,34 @@ class LogMove:
 
         Everything except the deletion happens between two appends.
         """
-        future = self.future.log
-        while future.log_end_offset < current.log_end_offset:
-            data = current.read(max(future.log_end_offset, current.log_start_offset), READ_BYTES)
-            if not data:
-                future.raise_end(current.log_end_offset)
-                break
-            future.append_as_follower(data, leader_log_start=current.log_start_offset)
-            self.copied_bytes += len(data)
-        if (future.log_start_offset, future.log_end_offset) != (current.log_start_offset, current.log_end_offset):
-            yield PAUSE  # the first batch began before the log start, so that the log start must be raised first
+        future, behind = self.future.log, self.future.log.log_end_offset < current.log_end_offset
+        try:
+            tail = current.read(max(future.log_end_offset, current.log_start_offset), READ_BYTES) if behind else b""
+        except StorageError as error:
+            yield from self._source_failed(error)
             return
-        future.take_state_of(current)
-        source, old = self._logs.replace_log(self.future)
+        try:
+            if tail:
+                future.append_as_follower(tail, leader_log_start=current.log_start_offset)
+                self.copied_bytes += len(tail)
+            elif behind:
+                future.raise_end(current.log_end_offset)
+            if (future.log_start_offset, future.log_end_offset) != (current.log_start_offset, current.log_end_offset):
+                # The first batch began before the log start, or compaction has removed the last ones. An earlier rule
+                # brings the two offsets together.
+                yield PAUSE
+                return
+            future.take_state_of(current)
+            source, old = self._logs.replace_log(self.future)
+        except OutOfDescriptorsError:
+            yield from self._wait()
+            return
         self._replaced(future)
         self.release_flushes()
-        yield lambda: self._delete_old(source)
+        outcome: StepOutcome = yield lambda: self._delete_old(source)
+        while isinstance(outcome.error, OutOfDescriptorsError):
+            yield PAUSE
+            outcome = yield lambda: self._delete_old(source)
         old.abandon()
         _LOG.info("%s: the log was moved from %s to %s", self.future.topic_partition, source.path, future.directory)
 
@@ -339,17 +362,17 @@ class LogMove:
         """Delete the old log, in an order in which each crash leaves one log, or two logs of which one is marked.
 
         The new name is flushed before the old name is removed, and the mark is removed last. An error fails the
-        directory in which it happens.
+        directory in which it happens. StorageError; OutOfDescriptorsError means that the call must be repeated.
         """
         tp, target = self.future.topic_partition, self.future.target
-        with target.directory_failure_scope():
+        with target.directory_failure_scope(reraise=True):
             self._files.fsync_directory(target.path)
             target.checkpoints.forget_incoming(tp)
-            with source.directory_failure_scope():
-                source.delete_replaced(tp)
-                with target.directory_failure_scope():
-                    self.future.unmark()
-                self._logs.old_log_deleted(tp)
+        with source.directory_failure_scope(reraise=True):
+            source.delete_replaced(tp)
+        with target.directory_failure_scope():
+            self.future.unmark()
+        self._logs.old_log_deleted(tp)
 
 
 def _length_at(data: bytes, position: int) -> int:

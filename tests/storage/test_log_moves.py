@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -13,7 +16,7 @@ import pytest
 
 from storage.directory.directory_checkpoints import Committed
 from storage.directory.leadership_checkpoint import Leadership
-from storage.files import Files
+from storage.files import Files, RealFiles
 from storage.log.log import Log
 from storage.log_maintenance import LogMaintenance
 from storage.log_manager import LogManager
@@ -23,6 +26,7 @@ from storage.steps import PAUSE, SteppedWork, call
 from tests.storage.cleaning import COMPACT, DAY_MS, clean, put
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all, records_of, remove_deleted
 from tests.storage.soundness import assert_sound
+from tests.storage.system_calls import Call, SystemCalls
 from tidelog.errors import CorruptMessageError, StorageError
 from tidelog.model import TopicPartition
 from tidelog.records import iter_headers
@@ -672,6 +676,68 @@ def test_damaged_record_ends_the_move_and_stays_where_it_is(broker: Broker) -> N
     with pytest.raises(CorruptMessageError):
         broker.move_to()
     assert broker.log is log
+
+
+def move_from_a_disk_that_fails(root: Path, after: int) -> bool:
+    """Move a log whose disk fails all reads of the move after so many. Return whether the move came to its end."""
+    files = FailingFiles(UnsyncedFiles())
+    broker = Broker(root, files)
+    log = broker.create()
+    append_large(log)
+    source, target = broker.manager.directories
+    work, moves = broker.begin(), True
+    future = broker.move.future
+    files.fail(Fault.READ_ERROR, source.path, matching=lambda _: moves and not future.is_current, after=after)
+    advance(work, lambda: not source.works or future.end_offset == log.log_end_offset)
+    if source.works:
+        moves = False
+        append(log)  # the tail, which the last step copies
+        moves = True
+        advance(work, lambda: not source.works)
+    assert target.works and (broker.place() == "b") is work.finished
+    assert work.finished or (work.step is PAUSE and not source.works)
+    return work.finished
+
+
+def test_unreadable_log_fails_its_directory_in_each_step(tmp_path: Path) -> None:
+    """The target directory is not to blame, and the replica goes offline as after each other failed read."""
+    reads = next(number for number in count() if move_from_a_disk_that_fails(tmp_path / str(number), number))
+    assert reads > 3
+
+
+def test_move_without_a_descriptor_goes_on_when_one_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # nothing here depends on the disk
+    for number in count():
+        with SystemCalls(tmp_path) as calls:
+            broker, left = Broker(tmp_path / str(number), RealFiles()), number
+            log = broker.create()
+            for _ in range(3):
+                append_large(log)
+            log.flush()
+            append(log)
+            expected = read_all(log)
+
+            def refuse(call: Call) -> int:
+                nonlocal left
+                left -= call.name == "open"
+                return errno.EMFILE if call.name == "open" and left == -1 else 0
+
+            calls.refuse, interrupted = refuse, False
+            try:
+                broker.move_to()
+            except StorageError as error:
+                interrupted = "while segments of" in str(error)  # a truncation, before a record is copied
+                assert interrupted and broker.move.copied_bytes == 0 and broker.log is log
+            calls.refuse = lambda call: 0
+            assert all(each.works for each in broker.manager.directories)
+            assert read_all(broker.log) == expected
+            if not interrupted:
+                assert broker.place() == "b" and not (broker.paths[0] / "orders-0").exists()
+                assert broker.move.copied_bytes == len(expected), "nothing is copied twice"
+                assert not broker.manager.waits_for_deletion(TP)
+        if left >= 0:
+            break
+    assert number > 10
 
 
 @pytest.mark.parametrize("end", ["deleted", "set aside", "offline"])
