@@ -221,21 +221,33 @@ class ZkClient(TopicZnodes):
             broker_id, broker_epoch, removal, lambda operations: self._fenced(epoch_version, operations)
         )
 
-    async def change_addresses(self, broker_id: int, broker_epoch: int, listeners: Mapping[str, Endpoint]) -> None:
+    async def change_addresses(self, broker_id: int, broker_epoch: int, listeners: Mapping[str, Endpoint]) -> bool:
         """Replace the addresses in this process's registration, if its epoch is still `broker_epoch`.
 
-        Otherwise do nothing. All other fields stay, including a mark that the controller clears meanwhile.
+        Return whether the registration has the addresses now: False if it is gone, newer or unreadable. All other
+        fields stay, including a mark that the controller clears meanwhile.
         """
-        path = znodes.broker_path(broker_id)
+        path, has_them = znodes.broker_path(broker_id), False
 
         def with_addresses(node: Node) -> Operation | None:
+            nonlocal has_them
             registration = znodes.decode_broker(broker_id, node.data, broker_epoch)
-            if registration.listeners == listeners:
+            has_them = registration.listeners == listeners
+            if has_them:
                 return None
             data = znodes.encode_broker(replace(registration, listeners=listeners), self._clock.now_ms())
             return Set(path, data, node.stat.version)
 
-        await self._change_registration(broker_id, broker_epoch, with_addresses, self._store.multi)
+        async def commit(operations: Sequence[Operation]) -> None:
+            nonlocal has_them
+            await self._store.multi(operations)
+            has_them = True
+
+        try:
+            await self._change_registration(broker_id, broker_epoch, with_addresses, commit)
+        except znodes.MalformedZnodeError as error:
+            log.warning("broker %d: its registration is unreadable, so its addresses stay: %s", broker_id, error)
+        return has_them
 
     async def clear_possibly_short(self, broker_id: int, broker_epoch: int, epoch_version: int) -> None:
         """Clear the mark `possibly_short` of a registration on behalf of the controller. ControllerFenced.

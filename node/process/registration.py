@@ -186,7 +186,8 @@ class Registration:
         listeners = self._registration.listeners
         if listeners == self._written or self.broker_epoch < 0:
             return
-        await self._zk_client.change_addresses(self._registration.broker_id, self.broker_epoch, listeners)
+        if not await self._zk_client.change_addresses(self._registration.broker_id, self.broker_epoch, listeners):
+            return  # the watch calls this again when the registration changes or ends
         self._written = listeners
         log.info(
             "broker %d advertises %s from now on",

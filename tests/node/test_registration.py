@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -279,6 +281,53 @@ async def test_addresses_changed_during_the_registration_are_written_after_it(
     epoch = await node.start()
     await asyncio.sleep(0.1)
     assert await node.zk_client.read_broker(1) == BrokerRegistration(1, MOVED, epoch)
+    await node.registration.stop()
+
+
+def lines_of(caplog: pytest.LogCaptureFixture, text: str) -> int:
+    return sum(text in record.getMessage() for record in caplog.records)
+
+
+@on_virtual_time
+async def test_unreadable_registration_gets_new_addresses_once_it_is_repaired(
+    zookeeper: MemoryZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    node, other = Node(zookeeper), zookeeper.connect()
+    epoch = await node.start()
+    written = (await other.get(znodes.broker_path(1))).data
+    await other.set(znodes.broker_path(1), b"{}", -1)
+    await asyncio.sleep(0.1)
+    node.registration.change_addresses(MOVED)
+    await asyncio.sleep(5)
+    assert lines_of(caplog, "its registration is unreadable") == 1 and "Traceback" not in caplog.text
+    assert not lines_of(caplog, "advertises")
+    await other.set(znodes.broker_path(1), written, -1)
+    await asyncio.sleep(0.1)
+    assert await node.zk_client.read_broker(1) == BrokerRegistration(1, MOVED, epoch)
+    assert lines_of(caplog, "advertises") == 1 and node.events == []
+    await node.registration.stop()
+
+
+@on_virtual_time
+async def test_addresses_that_were_not_written_are_not_called_advertised(
+    zookeeper: MemoryZooKeeper, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    node = Node(zookeeper)
+    await node.start()
+    change = node.zk_client.change_addresses
+
+    async def change_too_late(broker_id: int, broker_epoch: int, listeners: Mapping[str, Endpoint]) -> object:
+        await zookeeper.connect().delete(znodes.broker_path(1))
+        return await change(broker_id, broker_epoch, listeners)
+
+    monkeypatch.setattr(node.zk_client, "change_addresses", change_too_late)
+    node.registration.change_addresses(MOVED)
+    await node.until("lost", "registered")
+    found = await node.zk_client.read_broker(1)
+    assert found is not None and found.listeners == MOVED
+    assert not lines_of(caplog, "advertises")
     await node.registration.stop()
 
 
