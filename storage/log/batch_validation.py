@@ -14,6 +14,8 @@ A few kilobytes may hold half a million records or decompress to very many bytes
 for a MiB. The validation of such a batch is therefore a long step (`storage.steps`), which may run on another thread,
 because the result depends on the batch and the topic's settings alone. A batch that would take long even there is
 refused as too large, so that clients send smaller ones.
+
+A message set (formats 0 and 1) of an old client is converted to a batch first, which is a long step too.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from tidelog.errors import (
     UnsupportedCompressionTypeError,
 )
 from tidelog.model import NO_TIMESTAMP, Buffer
-from tidelog.records import BatchHeader, Codec, TimestampType, outline_batch, read_header
+from tidelog.records import BatchHeader, Codec, TimestampType, outline_batch, read_header, to_record_batch
 from tidelog.records.header import (
     HEADER,
     HEADER_BYTES,
@@ -79,6 +81,15 @@ def validate_batch(batch: Buffer, config: LogConfig, now_ms: int) -> ValidatedBa
     return run_steps(validation_steps(batch, config, now_ms))
 
 
+def conversion_steps(message_set: Buffer, config: LogConfig, now_ms: int) -> Steps[ValidatedBatch]:
+    """Return the steps that convert a message set (formats 0 and 1), and then validate the batch as `validate_batch`.
+
+    The conversion is one long step, and raises the errors of `to_record_batch` as well.
+    """
+    outcome = yield partial(to_record_batch, message_set, _most_inspected_bytes(config))
+    return (yield from validation_steps(outcome.get(), config, now_ms))
+
+
 def validation_steps(batch: Buffer, config: LogConfig, now_ms: int) -> Steps[ValidatedBatch]:
     """Return the steps of `validate_batch`. Decoding or recompressing many or large records is one long step."""
     header = _checked_header(batch, config)
@@ -90,8 +101,7 @@ def validation_steps(batch: Buffer, config: LogConfig, now_ms: int) -> Steps[Val
             return _with_records(batch, header, config, now_ms, limit)
         except MessageTooLargeError:
             pass  # the records have more than `limit` bytes when decompressed
-    limit = max(MAX_INSPECTED_BYTES, config.max_message_bytes)
-    outcome = yield partial(_with_records, batch, header, config, now_ms, limit)
+    outcome = yield partial(_with_records, batch, header, config, now_ms, _most_inspected_bytes(config))
     validated: ValidatedBatch = outcome.get()
     return validated
 
@@ -103,6 +113,10 @@ def validate_own(batch: Buffer, config: LogConfig) -> ValidatedBatch:
     """
     _check_size(len(batch), config)
     return ValidatedBatch(read_header(batch), batch)
+
+
+def _most_inspected_bytes(config: LogConfig) -> int:
+    return max(MAX_INSPECTED_BYTES, config.max_message_bytes)
 
 
 def _checked_header(batch: Buffer, config: LogConfig) -> BatchHeader:

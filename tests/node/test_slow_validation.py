@@ -12,8 +12,10 @@ import pytest
 from node.handlers.records import produce
 from node.net.server import RequestContext
 from node.runtime.keyed_queue import KeyedQueue
+from node.runtime.old_format_partition import OldFormatPartition
 from storage.configs.log_config import LogConfig
 from storage.segments.timestamp_search import MAX_QUICK_BYTES
+from tests.message_sets import message
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.memory_node import Node
@@ -50,10 +52,14 @@ async def of_compacted_topics() -> MemoryCluster:
 
 
 def begin(
-    leader: Node, *batches: tuple[TopicPartition, bytes], acks: int = 1, context: RequestContext = OF_A_CLIENT
+    leader: Node,
+    *batches: tuple[TopicPartition, bytes],
+    acks: int = 1,
+    context: RequestContext = OF_A_CLIENT,
+    kind: type[ProducePartition] = ProducePartition,
 ) -> asyncio.Future[ProduceResponse] | None:
     """Send a produce. It is handled before the next one; its answer may come later."""
-    parts = tuple(ProducePartition(tp.topic, tp.partition, batch) for tp, batch in batches)
+    parts = tuple(kind(tp.topic, tp.partition, batch) for tp, batch in batches)
     outcome = leader.handlers.handle(ProduceRequest(acks, 5000, parts), context)
     if outcome is None:
         return None
@@ -94,6 +100,16 @@ async def test_later_batches_of_a_partition_keep_their_order() -> None:
         assert first_values(leader) == [b"a", b"b", b"c", b"d"]
         after = begin(leader, (TP, quick(b"e")))
         assert after is not None and after.done(), "the queue is empty"
+
+
+@on_virtual_time
+async def test_message_sets_of_old_clients_keep_their_order_too() -> None:
+    async with await of_compacted_topics() as cluster:
+        old = [message(value) for value in (b"a", b"b")]
+        sent = [begin(cluster.leader, (TP, records), kind=OldFormatPartition) for records in (old[0], quick(), old[1])]
+        assert [each is not None and each.done() for each in sent] == [False] * 3, "the conversion is on a thread"
+        assert [(await each).partitions[0].base_offset for each in sent if each is not None] == [0, 1, 2]
+        assert first_values(cluster.leader) == [b"a", b"quick", b"b"]
 
 
 @on_virtual_time

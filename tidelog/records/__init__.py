@@ -1,4 +1,7 @@
-"""Encode and decode RecordBatch v2, Kafka's format of records on disk and on the wire. Start with `header.py`."""
+"""Encode and decode RecordBatch v2, Kafka's format of records on disk and on the wire. Start with `header.py`.
+
+`message_set.py` converts the older formats, which old clients send.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ from tidelog.records.header import (
     stamp_log_append_time,
     validate_batch,
 )
+from tidelog.records.message_set import is_message_set, to_record_batch
 from tidelog.records.time_search import RecordTime, first_in_checked_batch, first_record_at_or_after
 
 __all__ = [
@@ -56,10 +60,12 @@ __all__ = [
     "excerpt_batch",
     "first_in_checked_batch",
     "first_record_at_or_after",
+    "is_message_set",
     "iter_headers",
     "outline_batch",
     "read_header",
     "single_record_bytes",
     "stamp_log_append_time",
+    "to_record_batch",
     "validate_batch",
 ]

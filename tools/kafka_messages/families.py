@@ -16,7 +16,7 @@ class Family(NamedTuple):
 #: The versions are those of Kafka 3.9's and 4.x clients whose functions a broker has. Later versions are for
 #: transactions, tiered storage, share groups, and groups of KIP-848.
 FAMILIES = (
-    Family("records", "Produce and Fetch", {"Produce": "3-11", "Fetch": "4-17"}),
+    Family("records", "Produce and Fetch", {"Produce": "0-11", "Fetch": "4-17"}),
     Family("log_offsets", "look-ups of offsets in logs", {"ListOffsets": "0-9", "OffsetForLeaderEpoch": "2-4"}),
     Family(
         "metadata",

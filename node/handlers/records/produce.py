@@ -16,8 +16,10 @@ from node.replication.leader_appends import ACKS_ALL, ACKS_NONE, AppendOutcome, 
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.deferred_response import DeferredResponse
 from node.runtime.keyed_queue import KeyedQueue
+from node.runtime.old_format_partition import OldFormatPartition
 from node.runtime.step_runner import StepRunner
-from storage.log.batch_validation import validation_steps
+from storage.configs.log_config import LogConfig
+from storage.log.batch_validation import ValidatedBatch, conversion_steps, validation_steps
 from storage.steps import SteppedWork, Steps
 from tidelog.errors import BrokerError, InvalidRequiredAcksError, RequestTimedOutError
 from tidelog.model import TopicPartition
@@ -28,6 +30,7 @@ from tidelog.protocol.messages import (
     ProduceResponse,
     Response,
 )
+from tidelog.records import is_message_set
 
 _KNOWN_ACKS = (ACKS_ALL, ACKS_NONE, 1)
 
@@ -117,7 +120,7 @@ class Produces:
             while True:
                 config = replica.log.config
                 try:
-                    validated = yield from validation_steps(part.records, config, self._replicas.clock.now_ms())
+                    validated = yield from _validation(part, config, self._replicas.clock.now_ms())
                 except BrokerError as refusal:
                     self._appends.leader_or_raise(replica, acks)
                     return self._appends.repeated(replica, part.records, refusal)
@@ -145,3 +148,9 @@ class Produces:
         answer = self._acknowledge(outcomes, acks, due_ms)
         assert answer is not None
         return answer if isinstance(answer, Response) else await answer
+
+
+def _validation(part: ProducePartition, config: LogConfig, now_ms: int) -> Steps[ValidatedBatch]:
+    if isinstance(part, OldFormatPartition) and is_message_set(part.records):
+        return conversion_steps(part.records, config, now_ms)
+    return validation_steps(part.records, config, now_ms)

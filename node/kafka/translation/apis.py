@@ -91,9 +91,6 @@ def kafka_apis(
 
     topic_configs   returns a topic's effective settings, given the settings that the topic itself has
     has_lost        returns whether this broker has lost the connection to the broker of this id
-
-    Produce is offered from version 0 on, although only versions from 3 on are understood. Older versions of librdkafka
-    compress records only if the broker offers version 0, and then use a later one.
     """
     names = TopicNames(metadata)
     records, offsets = RecordTranslation(handle, metadata, names, clock), LogOffsetTranslation(handle)

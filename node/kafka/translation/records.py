@@ -1,4 +1,4 @@
-"""Produce and Fetch. Record bytes pass through untouched in both directions."""
+"""Produce and Fetch. Record bytes pass through this file untouched in both directions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from node.kafka.topic_names import TopicNames
 from node.kafka.translation.leaders import LeaderHints
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnection
+from node.runtime.old_format_partition import OldFormatPartition
 from node.runtime.stored_fetch_partition import StoredFetchPartition
 from tidelog.clock import Clock
 from tidelog.errors import (
@@ -37,6 +38,8 @@ from tidelog.protocol.kafka.messages.records import (
 )
 from tidelog.protocol.kafka.primitives import ZERO_UUID, uuid_to_text
 
+#: The first version of Produce in which clients send record batches instead of message sets.
+_BATCHES_IN_PRODUCE = 3
 #: The first versions of Fetch that name the new leader, and its address (KIP-951).
 _LEADERS_IN_FETCH, _ADDRESSES_IN_FETCH = 12, 16
 
@@ -61,9 +64,10 @@ class RecordTranslation:
         for topic in request.topic_data:
             if topic.name not in written:
                 call.client.note_written(topic.name)
+        partition_type = native.ProducePartition if call.version >= _BATCHES_IN_PRODUCE else OldFormatPartition
         partitions = tuple(
             # A decoded request has no stored bytes.
-            native.ProducePartition(topic.name, each.index, b"" if each.records is None else cast(Buffer, each.records))
+            partition_type(topic.name, each.index, b"" if each.records is None else cast(Buffer, each.records))
             for topic in request.topic_data
             for each in topic.partition_data
         )

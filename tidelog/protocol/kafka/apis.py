@@ -27,7 +27,7 @@ class Api(NamedTuple):
 
 
 APIS = (
-    Api(0, "Produce", Versions(3, 11), 9, "records"),
+    Api(0, "Produce", Versions(0, 11), 9, "records"),
     Api(1, "Fetch", Versions(4, 17), 12, "records"),
     Api(2, "ListOffsets", Versions(0, 9), 6, "log_offsets"),
     Api(3, "Metadata", Versions(0, 12), 9, "metadata"),

@@ -1,4 +1,4 @@
-"""Fuzzes the record decoders, and compares all of them.
+"""Fuzzes the record decoders, and compares all of them; also the conversion of old record formats.
 
 A client can put any bytes into a batch with a valid CRC, and brokers do not decode records. Therefore most inputs are
 tried below the CRC: the input is the content of a batch whose header matches.
@@ -6,11 +6,14 @@ tried below the CRC: the input is the content of a batch whose header matches.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from tidelog.errors import (
     CorruptMessageError,
+    InvalidRecordError,
+    InvalidTimestampError,
     MessageTooLargeError,
     UnsupportedCompressionTypeError,
     UnsupportedForMessageFormatError,
@@ -31,6 +34,7 @@ from tidelog.records import (
     iter_headers,
     outline_batch,
     read_header,
+    to_record_batch,
     validate_batch,
 )
 from tidelog.records.columns import decode_buffers
@@ -47,6 +51,8 @@ _REFUSED = (
     UnsupportedCompressionTypeError,
     UnsupportedForMessageFormatError,
 )
+#: The byte of a message set at which the CRC of its first message begins to cover bytes.
+_MESSAGE_AT = 16
 #: Bytes before the records: their number, the distance of the last offset, attributes and times.
 _PREFIX = 8
 
@@ -82,6 +88,40 @@ def run_block(data: bytes) -> None:
             decompress(codec, compress(codec, block), LIMIT) == block, f"{codec.name} does not give back what it took"
         )
     _agree(_batch_of(b"\1\0", data[1:], codec))
+
+
+def run_message_set(data: bytes) -> None:
+    """Try any bytes as a message set, as they are, with the CRC of the first message corrected, and compressed.
+
+    Check that a converted batch can be decoded.
+    """
+    corrected = bytearray(data)
+    if len(data) >= _MESSAGE_AT:
+        end = _MESSAGE_AT + int.from_bytes(data[8:12])
+        corrected[12:16] = zlib.crc32(corrected[_MESSAGE_AT:end]).to_bytes(4)
+    attributes = data[_MESSAGE_AT + 1] & 7 if len(data) > _MESSAGE_AT + 1 else 0
+    inner = compress(Codec(attributes % 4), bytes(corrected))
+    for message_set in (data, bytes(corrected), _message_of(inner, attributes)):
+        try:
+            batch = to_record_batch(message_set, LIMIT)
+        except (*_REFUSED, InvalidRecordError, InvalidTimestampError):
+            continue
+        check(
+            len(decode_records(batch, limit=2 * LIMIT)) == read_header(batch).record_count,
+            "the batch has other records",
+        )
+        validate_batch(batch, 0, read_header(batch))
+
+
+def _message_of(value: bytes, attributes: int) -> bytes:
+    """Return a message of format 1 with this value and these attributes."""
+    body = bytes([1, attributes]) + bytes(8) + b"\xff" * 4 + len(value).to_bytes(4) + value
+    return bytes(8) + (4 + len(body)).to_bytes(4) + zlib.crc32(body).to_bytes(4) + body
+
+
+def _message_sets() -> list[bytes]:
+    one = _message_of(b"value", 0)
+    return [one, one * 3, *(_message_of(compress(codec, one * 3), codec) for codec in Codec if codec != Codec.NONE)]
 
 
 def _agree(batch: bytes) -> None:
@@ -207,4 +247,5 @@ TARGETS = (
         _PACKAGES,
         (b"\x82SNAPPY\0", b"\x28\xb5\x2f\xfd"),
     ),
+    Target("message-set", "message sets of clients before Kafka 0.11", run_message_set, _message_sets, _PACKAGES),
 )

@@ -47,7 +47,7 @@ class PartitionProduceResponse(Struct):
     index: Int32
     error_code: Int16
     base_offset: Int64
-    log_append_time_ms: Int64 = -1
+    log_append_time_ms: Annotated[Int64, wire("2+", ignorable=True)] = -1
     log_start_offset: Annotated[Int64, wire("5+", ignorable=True)] = -1
     record_errors: Annotated[tuple[BatchIndexAndErrorMessage, ...], wire("8+", ignorable=True)] = ()
     error_message: Annotated[str | None, wire("8+", ignorable=True)] = None
@@ -77,11 +77,11 @@ class ProduceResponse(Response):
     """The response of Produce."""
 
     responses: tuple[TopicProduceResponse, ...]
-    throttle_time_ms: Int32 = 0
+    throttle_time_ms: Annotated[Int32, wire("1+", ignorable=True)] = 0
     node_endpoints: Annotated[tuple[NodeEndpoint, ...], wire("10+", tag=0)] = ()
 
     api = 0
-    valid = Versions(3, 11)
+    valid = Versions(0, 11)
     flexible_from = 9
 
 
@@ -105,13 +105,13 @@ class TopicProduceData(Struct):
 class ProduceRequest(Request):
     """The request of Produce."""
 
-    transactional_id: str | None = None
+    transactional_id: Annotated[str | None, wire("3+")] = None
     acks: Int16
     timeout_ms: Int32
     topic_data: tuple[TopicProduceData, ...]
 
     api = 0
-    valid = Versions(3, 11)
+    valid = Versions(0, 11)
     flexible_from = 9
     response = ProduceResponse
 

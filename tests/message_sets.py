@@ -1,0 +1,28 @@
+"""Messages of the record formats 0 and 1, which clients before Kafka 0.11 send."""
+
+from __future__ import annotations
+
+import zlib
+from struct import pack
+
+from tidelog.records import Codec, compress
+
+
+def message(
+    value: bytes | None = b"v", *, magic: int = 1, attributes: int = 0, timestamp: int = 5, key: bytes | None = b"k"
+) -> bytes:
+    """Return one message with its offset and its size."""
+    body = pack(">bb", magic, attributes) + (pack(">q", timestamp) if magic else b"")
+    for field in (key, value):
+        body += pack(">i", -1) if field is None else pack(">i", len(field)) + field
+    return entry(body)
+
+
+def entry(body: bytes) -> bytes:
+    """Return a message with this body and a right CRC."""
+    return pack(">qiI", 7, len(body) + 4, zlib.crc32(body)) + body
+
+
+def wrapped(inner: bytes, codec: Codec, magic: int = 1) -> bytes:
+    """Return a compressed message that contains these messages."""
+    return message(compress(codec, inner), magic=magic, attributes=codec, key=None)

@@ -1,0 +1,173 @@
+"""Convert a message set, the format of records before Kafka 0.11, to a RecordBatch v2.
+
+    message set  for each message: offset int64, size int32, message
+    message      crc uint32 (CRC-32 of the bytes after it), magic int8, attributes int8, only with magic 1: timestamp
+                 int64, key length int32 (−1: null) + key, value length int32 + value
+    attributes   bits 0–2 codec (gzip, snappy or lz4), bit 3 LogAppendTime (magic 1)
+
+The magic is the message format, 0 or 1; it stands at the same byte as that of a RecordBatch v2. A compressed message
+has a message set of the same format as its value. Clients before Kafka 0.10 write format 0, which has no timestamps.
+They compute the checksum of an lz4 frame's header over the wrong bytes, so that readers of format 0 must ignore it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+import lz4.frame
+
+from tidelog.errors import (
+    CorruptMessageError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    UnsupportedCompressionTypeError,
+)
+from tidelog.model import NO_TIMESTAMP, Buffer
+from tidelog.records.compression import decompress
+from tidelog.records.encode import MAX_TIMESTAMP, BatchBuilder
+from tidelog.records.header import CODEC_MASK, LOG_APPEND_TIME_BIT, Codec
+from tidelog.records.varint import INT32_MAX
+
+_MAGIC_AT = 16
+_FORMATS = (0, 1)
+_CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
+
+_ENTRY = Struct(">qi")
+_MESSAGE = Struct(">Ibb")
+_TIMESTAMP = Struct(">q")
+_LENGTH = Struct(">i")
+#: The sizes of a message of each format with an empty key and value.
+_MIN_BYTES = tuple(_MESSAGE.size + magic * _TIMESTAMP.size + 2 * _LENGTH.size for magic in _FORMATS)
+
+_LZ4_MAGIC_BYTES, _LZ4_SIZE_BYTES, _LZ4_SIZE_BIT = 4, 8, 0x08
+
+
+class _Message(NamedTuple):
+    magic: int
+    attributes: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+
+def is_message_set(data: Buffer) -> bool:
+    """Return whether the first record in `data` has message format 0 or 1, by its magic byte alone."""
+    return len(data) > _MAGIC_AT and data[_MAGIC_AT] in _FORMATS
+
+
+def to_record_batch(message_set: Buffer, limit: int) -> bytes:
+    """Return one batch with the records of a message set, in their order, and with its codec.
+
+    The records have the timestamps of their messages; those of format 0 have NO_TIMESTAMP. The offsets in the set are
+    ignored, because the leader assigns new ones.
+
+    CorruptMessageError       a CRC does not match, or a value cannot be decompressed
+    InvalidRecordError        the bytes are not exactly one message set, or a compressed message is not alone in it
+    InvalidTimestampError     a timestamp is out of range, or says LogAppendTime, which only brokers write
+    MessageTooLargeError      the set has more than `limit` bytes, as sent or decompressed
+    UnsupportedCompressionTypeError
+    """
+    if len(message_set) > limit:
+        raise MessageTooLargeError(f"a message set of {len(message_set)} bytes; at most {limit} are converted")
+    messages = list(_messages(memoryview(message_set)))
+    if any(message.magic and message.attributes & LOG_APPEND_TIME_BIT for message in messages):
+        raise InvalidTimestampError("a producer must not mark its messages as LogAppendTime")
+    compressed = next((message for message in messages if message.codec != Codec.NONE), None)
+    if compressed is not None:
+        if len(messages) > 1:
+            raise InvalidRecordError("a compressed message must be the only one in its message set")
+        messages = _decompressed(compressed, limit)
+    builder = BatchBuilder(INT32_MAX)
+    for message in messages:
+        if not NO_TIMESTAMP <= message.timestamp_ms <= MAX_TIMESTAMP:
+            raise InvalidTimestampError(f"timestamp {message.timestamp_ms} of a message is out of range")
+        builder.try_append(message.timestamp_ms, message.key, message.value)
+    return builder.build(codec=Codec.NONE if compressed is None else Codec(compressed.codec))
+
+
+def _messages(message_set: memoryview) -> Iterator[_Message]:
+    """Yield the messages of a message set, without decompressing any. CorruptMessageError, InvalidRecordError."""
+    start = 0
+    while start < len(message_set):
+        at = start + _ENTRY.size
+        size = _ENTRY.unpack_from(message_set, start)[1] if at <= len(message_set) else 0
+        end = at + size
+        if size < _MIN_BYTES[0] or end > len(message_set):
+            raise InvalidRecordError(f"no whole message begins at byte {start} of {len(message_set)}")
+        yield _message(message_set[at:end])
+        start = end
+
+
+def _message(data: memoryview) -> _Message:
+    crc, magic, attributes = _MESSAGE.unpack_from(data)
+    if crc != (actual := zlib.crc32(data[_LENGTH.size :])):
+        raise CorruptMessageError(f"CRC {actual:#010x} of a message, not {crc:#010x}")
+    if magic not in _FORMATS:
+        raise InvalidRecordError(f"a message of format {magic} in a message set")
+    if len(data) < _MIN_BYTES[magic]:
+        raise InvalidRecordError(f"a message of {len(data)} bytes; format {magic} has at least {_MIN_BYTES[magic]}")
+    at, timestamp_ms = _MESSAGE.size, NO_TIMESTAMP
+    if magic:
+        (timestamp_ms,) = _TIMESTAMP.unpack_from(data, at)
+        at += _TIMESTAMP.size
+    key, at = _field(data, at, reserved=_LENGTH.size)
+    value, at = _field(data, at)
+    if at != len(data):
+        raise InvalidRecordError(f"{len(data) - at} bytes follow the value of a message")
+    return _Message(magic, attributes, timestamp_ms, key, value)
+
+
+def _field(data: memoryview, at: int, reserved: int = 0) -> tuple[bytes | None, int]:
+    """Return the key or value whose length stands at `at`, and its end.
+
+    InvalidRecordError if fewer than `reserved` bytes follow it.
+    """
+    (length,) = _LENGTH.unpack_from(data, at)
+    at += _LENGTH.size
+    if length == -1:
+        return None, at
+    if not 0 <= length <= len(data) - at - reserved:
+        raise InvalidRecordError(f"a key or value of {length} bytes in a message of {len(data)}")
+    return bytes(data[at : at + length]), at + length
+
+
+def _decompressed(message: _Message, limit: int) -> list[_Message]:
+    if message.codec not in _CODECS:
+        raise UnsupportedCompressionTypeError(f"message format {message.magic} cannot have codec {message.codec}")
+    if message.value is None:
+        raise InvalidRecordError("a compressed message without a value")
+    value = message.value
+    if message.codec == Codec.LZ4 and not message.magic:
+        value = _with_right_checksum(value)
+    messages = list(_messages(memoryview(decompress(message.codec, value, limit))))
+    if not messages:
+        raise InvalidRecordError("a compressed message without records")
+    if any(inner.magic != message.magic or inner.codec != Codec.NONE for inner in messages):
+        raise InvalidRecordError("a compressed message contains a compressed one, or one of another format")
+    return messages
+
+
+def _with_right_checksum(frame: bytes) -> bytes:
+    """Return the lz4 frame with the right checksum of its header.
+
+    All values of this single byte are tried, because the library checks it but has no function that computes it.
+    A frame for which none is right is returned unchanged.
+    """
+    flags = frame[_LZ4_MAGIC_BYTES] if len(frame) > _LZ4_MAGIC_BYTES else 0
+    at = _LZ4_MAGIC_BYTES + 2 + (_LZ4_SIZE_BYTES if flags & _LZ4_SIZE_BIT else 0)
+    before, after = frame[:at], frame[at + 1 :]
+    for checksum in range(256):
+        try:
+            lz4.frame.get_frame_info(before + bytes([checksum]))
+        except RuntimeError:
+            continue
+        return before + bytes([checksum]) + after
+    return frame
