@@ -40,7 +40,7 @@ class KafkaApi(NamedTuple):
     """One API as this broker offers it.
 
     request        the class of its requests
-    versions       the versions that clients are told; the code may support fewer (`request.valid`)
+    versions       the versions that clients are told, all of which are in `request.valid`
     handle         returns the response to a request, now or later; None without a response; may raise BrokerError
     refuse         returns the response that carries an error for the whole request
     ignores_rest   whether further bytes may follow a request; otherwise the connection of such a client is closed

@@ -130,7 +130,6 @@ class KafkaListener:
             api.request.api << 16 | version: _Offer(api, _max_bytes(api.request, limits.max_frame_bytes))
             for api in self._apis
             for version in range(api.versions.first, api.versions.last + 1)
-            if version in api.request.valid
         }
         self._clock = clock
         self._clients = clients
@@ -371,8 +370,7 @@ class KafkaListener:
         api = next((each for each in self._apis if each.request.api == header.api_key), None)
         if api is None:
             raise FrameError(f"sent API {header.api_key} version {header.api_version}, which is not offered")
-        name, valid = api.request.__name__.removesuffix("Request"), api.request.valid
-        first, last = max(api.versions.first, valid.first), min(api.versions.last, valid.last)
+        name, (first, last) = api.request.__name__.removesuffix("Request"), api.versions
         raise FrameError(
             f"sent {name} version {header.api_version}, but this listener understands versions {first} to {last}"
         )

@@ -10,7 +10,13 @@ from storage.log.batch_validation import MAX_INSPECTED_BYTES, ValidatedBatch, co
 from storage.steps import PAUSE, SteppedWork, call, run_steps
 from tests.message_sets import message, wrapped
 from tests.storage.logs import NOW, config, open_log, read_all
-from tidelog.errors import BrokerError, CorruptMessageError, InvalidRecordError, MessageTooLargeError
+from tidelog.errors import (
+    BrokerError,
+    CorruptMessageError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+)
 from tidelog.records import Codec, decode_records, read_header, to_record_batch
 
 HOUR_MS = 3_600_000
@@ -20,7 +26,9 @@ def convert(message_set: bytes, **settings: object) -> ValidatedBatch:
     return run_steps(conversion_steps(message_set, config(**settings), NOW))
 
 
-@pytest.mark.parametrize("sent", [message(), wrapped(message() * 3, Codec.GZIP), message(magic=0)])
+@pytest.mark.parametrize(
+    "sent", [message(), wrapped(message() * 3, Codec.GZIP), message(magic=0)], ids=["plain", "compressed", "format 0"]
+)
 def test_conversion_is_one_long_step_and_then_a_validation(sent: bytes) -> None:
     work = SteppedWork(conversion_steps(sent, config(), NOW))
     work.resume()
@@ -37,8 +45,9 @@ def test_conversion_is_one_long_step_and_then_a_validation(sent: bytes) -> None:
         (message()[:-1] + b"w", {}, CorruptMessageError, "CRC"),
         (message() + message(key=None), {"cleanup_policy": "compact"}, InvalidRecordError, "record 1 of the batch"),
         (message(bytes(60)) * 2, {"max_message_bytes": 180}, MessageTooLargeError, "max.message.bytes is 180"),
-        (message(timestamp=NOW + 2 * HOUR_MS), {}, BrokerError, "after the broker's clock"),
+        (message(timestamp=NOW + 2 * HOUR_MS), {}, InvalidTimestampError, "after the broker's clock"),
     ],
+    ids=["cut", "damaged", "without a key", "too large as a batch", "too late"],
 )
 def test_refused_message_set_says_why(
     sent: bytes, settings: dict[str, object], error: type[BrokerError], text: str

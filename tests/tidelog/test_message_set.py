@@ -151,7 +151,7 @@ def test_timestamps_that_no_record_can_have_are_refused(timestamp: int) -> None:
             to_record_batch(sent, LIMIT)
 
 
-def test_log_append_time_is_refused_in_format_1_and_means_nothing_in_format_0() -> None:
+def test_log_append_time_is_refused_in_format_1_only() -> None:
     for codec in (Codec.NONE, Codec.GZIP):
         with pytest.raises(InvalidTimestampError, match="LogAppendTime"):
             to_record_batch(message(attributes=codec | LOG_APPEND_TIME), LIMIT)

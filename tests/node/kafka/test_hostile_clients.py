@@ -224,11 +224,7 @@ BAD = {
     ),
     "version that is not offered": (
         framed(header(0, 10) + b"\0"),
-        "sent Produce version 10, but this listener understands versions 3 to 9:",
-    ),
-    "offered version without a class": (
-        framed(header(0, 2)),
-        "sent Produce version 2, but this listener understands versions 3 to 9:",
+        "sent Produce version 10, but this listener understands versions 0 to 9:",
     ),
     "negative size": (pack(">i", -5), "claims a request of -5 bytes"),
     "too large": (pack(">i", 2**31 - 1), "claims a request of 2147483647 bytes"),
