@@ -54,6 +54,7 @@ __all__ = [
     "FencedInstanceIdError",
     "FencedLeaderEpochError",
     "FetchSessionIdNotFoundError",
+    "FetchSessionTopicIdError",
     "GroupIdNotFoundError",
     "GroupMaxSizeReachedError",
     "GroupSubscribedToTopicError",
@@ -685,6 +686,13 @@ class InconsistentClusterIdError(BrokerError):
     """The request is meant for another cluster."""
 
     code = 104
+
+
+class FetchSessionTopicIdError(BrokerError):
+    """The fetch names topics by id in a session that names them by name, or the other way round."""
+
+    code = 106
+    retriable = True
 
 
 class IneligibleReplicaError(BrokerError):

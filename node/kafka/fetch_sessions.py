@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tidelog.errors import FetchSessionIdNotFoundError, InvalidFetchSessionEpochError
+from tidelog.errors import FetchSessionIdNotFoundError, FetchSessionTopicIdError, InvalidFetchSessionEpochError
 from tidelog.protocol import messages as native
 from tidelog.protocol.kafka.messages.records import FetchPartition, FetchRequest
 
@@ -24,6 +24,8 @@ NO_SESSION = -1
 _LAST_EPOCH = 2**31 - 1
 #: The first version of Fetch with sessions.
 _SESSIONS = 7
+#: The first version of Fetch that names topics by id.
+_TOPIC_IDS = 13
 
 #: A topic's name, or its id in versions that name topics by id; and the partition.
 PartitionKey = tuple[str | bytes, int]
@@ -48,10 +50,15 @@ class Member:
 
 @dataclass(slots=True)
 class ConsumerSession:
-    """One session. `epoch` is the session epoch that its next fetch must have."""
+    """One session.
+
+    has_topic_ids   whether its fetches name topics by id
+    epoch           the session epoch that its next fetch must have
+    """
 
     id: int
     used_at_ms: int
+    has_topic_ids: bool
     epoch: int = FIRST_EPOCH + 1
     members: dict[PartitionKey, Member] = field(default_factory=dict)
 
@@ -87,8 +94,9 @@ class ConsumerSessions:
 
         A fetch without a session, or one that begins a session, ends the session that it names. A new session is not
         begun if all slots are in use by sessions with a fetch in the last EVICTABLE_AFTER_MS. Raises
-        FetchSessionIdNotFoundError if the broker does not have the session any more, and InvalidFetchSessionEpochError
-        if the fetch does not have the session's next epoch.
+        FetchSessionIdNotFoundError if the broker does not have the session any more, InvalidFetchSessionEpochError if
+        the fetch does not have the session's next epoch, and FetchSessionTopicIdError if the session names topics by
+        name and the fetch by id, or the other way round.
         """
         named = {key: Member(each) for key, each in _named(request)}
         if version < _SESSIONS or request.session_epoch == NO_SESSION:
@@ -96,11 +104,11 @@ class ConsumerSessions:
             return None, named
         if request.session_epoch == FIRST_EPOCH:
             self._sessions.pop(request.session_id, None)
-            session = self._begin(now_ms)
+            session = self._begin(version, now_ms)
             if session is not None:
                 session.members = named
             return session, named
-        session = self._go_on(request, now_ms)
+        session = self._go_on(request, version, now_ms)
         for topic in request.forgotten_topics_data:
             for partition in topic.partitions:
                 session.members.pop((topic.topic or topic.topic_id, partition), None)
@@ -111,17 +119,17 @@ class ConsumerSessions:
             session.members[key] = member
         return session, session.members
 
-    def _begin(self, now_ms: int) -> ConsumerSession | None:
+    def _begin(self, version: int, now_ms: int) -> ConsumerSession | None:
         if len(self._sessions) >= MAX_SESSIONS:
             oldest = min(self._sessions.values(), key=lambda session: session.used_at_ms)
             if now_ms - oldest.used_at_ms <= EVICTABLE_AFTER_MS:
                 return None
             del self._sessions[oldest.id]
         self._last_id += 1
-        session = self._sessions[self._last_id] = ConsumerSession(self._last_id, now_ms)
+        session = self._sessions[self._last_id] = ConsumerSession(self._last_id, now_ms, version >= _TOPIC_IDS)
         return session
 
-    def _go_on(self, request: FetchRequest, now_ms: int) -> ConsumerSession:
+    def _go_on(self, request: FetchRequest, version: int, now_ms: int) -> ConsumerSession:
         session = self._sessions.get(request.session_id)
         if session is None:
             raise FetchSessionIdNotFoundError(f"there is no fetch session {request.session_id}")
@@ -129,6 +137,9 @@ class ConsumerSessions:
             raise InvalidFetchSessionEpochError(
                 f"fetch session {session.id}: expected epoch {session.epoch}, got {request.session_epoch}"
             )
+        if session.has_topic_ids != (version >= _TOPIC_IDS):
+            kind = "id" if session.has_topic_ids else "name"
+            raise FetchSessionTopicIdError(f"fetch session {session.id} names topics by {kind}")
         session.epoch = FIRST_EPOCH + 1 if session.epoch == _LAST_EPOCH else session.epoch + 1
         session.used_at_ms = now_ms
         return session

@@ -30,6 +30,7 @@ TOPIC_ID = "topic-id-1"
 class MemoryCluster:
     """Brokers 1 to `size`. The test plays the controller: it elects leaders and chooses which brokers get the state.
 
+    topic_id    the id of every topic
     histories   the recorded events of each broker, over all its restarts
     threads     flush logs on threads, for which virtual time does not wait
     """
@@ -42,8 +43,10 @@ class MemoryCluster:
         directory: Callable[[], Any] = MemoryLogs,
         threads: bool = False,
         group_settings: Mapping[str, Any] | None = None,
+        topic_id: str = TOPIC_ID,
     ) -> None:
         self.max_lag_ms = max_lag_ms
+        self.topic_id = topic_id
         self._threads = threads
         self.states = MemoryStates()
         self.nodes: dict[int, Node] = {}
@@ -136,7 +139,7 @@ class MemoryCluster:
             assert isinstance(response, LeaderAndIsrResponse)
             assert [each.error_code for each in response.partitions] == [0]
 
-    def leader_and_isr(self, tp: TopicPartition = TP, *, topic_id: str = TOPIC_ID) -> LeaderAndIsrRequest:
+    def leader_and_isr(self, tp: TopicPartition = TP, *, topic_id: str | None = None) -> LeaderAndIsrRequest:
         versioned = self.states.states[tp]
         state = versioned.state
         message = PartitionStateMessage(
@@ -149,7 +152,7 @@ class MemoryCluster:
             versioned.partition_epoch,
             self.replicas,
         )
-        topics = (TopicInfo(tp.topic, topic_id, self.configs, 1),)
+        topics = (TopicInfo(tp.topic, self.topic_id if topic_id is None else topic_id, self.configs, 1),)
         return LeaderAndIsrRequest(1, self.controller_epoch, (message,), topics, self.live())
 
     @property

@@ -18,6 +18,7 @@ from tidelog.clock import Clock
 from tidelog.errors import (
     BrokerError,
     FetchSessionIdNotFoundError,
+    FetchSessionTopicIdError,
     InvalidFetchSessionEpochError,
     InvalidRequestError,
     UnknownTopicIdError,
@@ -40,6 +41,8 @@ from tidelog.protocol.kafka.primitives import ZERO_UUID, uuid_to_text
 
 #: The first version of Produce in which clients send record batches instead of message sets.
 _BATCHES_IN_PRODUCE = 3
+#: Errors of a fetch session, which say nothing about partitions.
+_SESSION_ERRORS = (FetchSessionIdNotFoundError, InvalidFetchSessionEpochError, FetchSessionTopicIdError)
 #: The first versions of Fetch that name the new leader, and its address (KIP-951).
 _LEADERS_IN_FETCH, _ADDRESSES_IN_FETCH = 12, 16
 
@@ -226,7 +229,7 @@ class RecordTranslation:
 
         An error of the session says nothing about partitions.
         """
-        if isinstance(error, FetchSessionIdNotFoundError | InvalidFetchSessionEpochError):
+        if isinstance(error, _SESSION_ERRORS):
             return FetchResponse(error_code=error.code, responses=())
         return FetchResponse(
             error_code=error.code,

@@ -14,7 +14,7 @@ from node.kafka.fetch_sessions import (
     Member,
     PartitionKey,
 )
-from tidelog.errors import FetchSessionIdNotFoundError, InvalidFetchSessionEpochError
+from tidelog.errors import FetchSessionIdNotFoundError, FetchSessionTopicIdError, InvalidFetchSessionEpochError
 from tidelog.protocol.kafka.messages.records import (
     FetchPartition,
     FetchRequest,
@@ -111,6 +111,17 @@ def test_lost_or_repeated_fetch_ends_in_an_epoch_error() -> None:
 def test_session_that_the_broker_does_not_have_is_refused() -> None:
     with pytest.raises(FetchSessionIdNotFoundError):
         ConsumerSessions().wanted(fetch(4711, 1, {}), WITH_SESSIONS, 0)
+
+
+@pytest.mark.parametrize(("began", "goes_on", "kind"), [(12, 13, "name"), (13, 12, "id"), (17, 7, "id")])
+def test_session_names_topics_in_one_way_only(began: int, goes_on: int, kind: str) -> None:
+    sessions = ConsumerSessions()
+    session, _ = sessions.wanted(fetch(0, 0, {0: 10}), began, 0)
+    assert session is not None
+    with pytest.raises(FetchSessionTopicIdError, match=f"session {session.id} names topics by {kind}"):
+        sessions.wanted(fetch(session.id, 1, {}), goes_on, 0)
+    same, wanted = sessions.wanted(fetch(session.id, 1, {}), began, 0)
+    assert (same, offsets(wanted)) == (session, [(0, 10)]), "the refused fetch did not count"
 
 
 @pytest.mark.parametrize("epoch", [0, -1])
