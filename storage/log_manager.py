@@ -136,6 +136,7 @@ class LogManager:
         self.futures.finish_replacements(self.directories, self.failures)
         inventory = StartupInventory(self.directories, hosted, unreadable_topics)
         inventory.raise_if_found_twice()
+        self.futures.judge_marked(inventory, self.failures)
 
         def open_all(directory: LogDirectory) -> None:
             def open_one(tp: TopicPartition) -> None:

@@ -77,7 +77,7 @@ class DirectoryCheckpoints:
         self._files = files
         self._logs = logs
         self._lock = threading.Lock()
-        #: Partitions whose logs are being moved here.
+        #: Partitions whose logs are being moved here, or stay closed here.
         self._incoming: set[TopicPartition] = set()
         # The contents of each file, so that an unchanged checkpoint is not written again.
         self._written: dict[str, dict[TopicPartition, int]] = {}
@@ -203,6 +203,11 @@ class DirectoryCheckpoints:
                 self._write(name, offsets)
             if values.leadership is not None:
                 self._write_leaderships({**self._leaderships, tp: values.leadership})
+
+    def keep(self, tp: TopicPartition) -> None:
+        """Let the other writers keep the values of a log that stays closed."""
+        with self._lock:
+            self._incoming.add(tp)
 
     def forget_incoming(self, tp: TopicPartition) -> None:
         """Treat the partition like every other one. Without a log of it here, remove the values. StorageError."""

@@ -36,8 +36,10 @@ class StartupInventory:
         self.hosted = hosted
         self.unreadable_topics = frozenset(unreadable_topics)
         self._strays: set[TopicPartition] = set()
-        #: Strays whose topic id may be damaged, so that they may be valid logs.
+        #: Strays that may be valid logs, because their topic id may be damaged, or that a lost log had replaced.
         self._possibly_valid: set[TopicPartition] = set()
+        #: Partitions of which a later log may be in a directory that is offline (`leave_out`).
+        self._left_out: set[TopicPartition] = set()
         self.found = {directory: self._scan(directory) for directory in directories}
 
     def _scan(self, directory: LogDirectory) -> list[TopicPartition]:
@@ -98,6 +100,18 @@ class StartupInventory:
                         empty_log.set_aside(tp),
                     )
 
+    def leave_out(self, directory: LogDirectory, tp: TopicPartition) -> None:
+        """Let this log stay closed, with its checkpoints, because a later one may be in a directory that is offline."""
+        self.found[directory].remove(tp)
+        self._left_out.add(tp)
+        directory.checkpoints.keep(tp)
+
+    def set_aside(self, directory: LogDirectory, tp: TopicPartition) -> None:
+        """Set this log aside, because a later one is lost. StorageError."""
+        self.found[directory].remove(tp)
+        self._possibly_valid.add(tp)
+        _LOG.warning("%s: the log is set aside as %s", tp, directory.set_aside(tp))
+
     # --- once the logs are open ----------------------------------------------------------------------
 
     def absent(self, working: Iterable[LogDirectory]) -> dict[TopicPartition, str]:
@@ -108,7 +122,7 @@ class StartupInventory:
         present = {tp for directory in working for tp in directory.logs}
         expected = self.hosted
         if expected is None:
-            expected = dict.fromkeys((tp for tps in self.found.values() for tp in tps), "")
+            expected = dict.fromkeys((*self._left_out, *(tp for tps in self.found.values() for tp in tps)), "")
         return {tp: topic_id for tp, topic_id in expected.items() if tp not in present}
 
     def lost(
@@ -119,13 +133,15 @@ class StartupInventory:
         An absent partition is lost in each of these cases:
         A: a working directory was found empty.
         B: the high-watermark checkpoint shows committed records, and not those of an earlier topic of the same name.
-        C: its log was set aside although its topic id may be damaged.
+        C: its log was set aside although its topic id may be damaged, or because a later log is lost.
         D: it was recorded as lost before, with the same topic id.
+
+        A log that was left out is in an offline directory, so that B does not hold for it.
         """
         working = [directory for directory in self.found if directory.works]
         empty = any(directory.found_empty for directory in working)
         held: set[TopicPartition] = set()
         for directory in working:
             held |= {tp for tp, offset in directory.checkpoints.high_watermarks().items() if offset > 0}
-        missing = held.difference(self._strays).union(self._possibly_valid)
+        missing = held.difference(self._strays, self._left_out).union(self._possibly_valid)
         return {tp: topic_id for tp, topic_id in absent.items() if empty or tp in missing or before.get(tp) == topic_id}

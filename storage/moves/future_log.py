@@ -37,6 +37,8 @@ class FutureLog:
         self._files = files
         self._log: Log | None = None
         self._mark = move_marker.MoveMark()
+        #: The directory whose log has the mark of `mark_source`.
+        self._marked_source: LogDirectory | None = None
 
     @property
     def log(self) -> Log:
@@ -95,9 +97,24 @@ class FutureLog:
         self._mark = before.after_move(*(Path(os.path.abspath(each.path)) for each in (source, self.target)))
         move_marker.write(self._files, self.path, self._mark)
 
+    def mark_source(self, source: LogDirectory) -> None:
+        """Record, flushed, in the log in `source` that this log may take its place. StorageError of `source`."""
+        if self._marked_source is not source:
+            self._marked_source = source  # set first, because the file may exist after an error
+            move_marker.write_target(self._files, self._log_in(source), Path(os.path.abspath(self.target.path)))
+
+    def _unmark_source(self) -> None:
+        source, self._marked_source = self._marked_source, None
+        if source is not None and source.works:
+            with source.directory_failure_scope(later=True):
+                move_marker.remove_target(self._files, self._log_in(source))
+
+    def _log_in(self, directory: LogDirectory) -> Path:
+        return directory.path / log_name(self.topic_partition)
+
     def become_current(self) -> None:
         """Give the directory the name of the partition's log. The rename alone decides which log a restart takes."""
-        self.log.rename_to(self.target.path / log_name(self.topic_partition))
+        self.log.rename_to(self._log_in(self.target))
         self.path = self.log.directory
         self.is_current = True
 
@@ -107,10 +124,12 @@ class FutureLog:
             move_marker.remove(self._files, self.path)
 
     def close(self) -> None:
-        """Close the files without a flush. The next start goes on with the log."""
-        if self._log is not None and not self.is_current:
-            self._log.abandon()
-            self._log = None
+        """Close the files without a flush, and remove the mark of the source. The next start goes on with the log."""
+        if not self.is_current:
+            self._unmark_source()
+            if self._log is not None:
+                self._log.abandon()
+                self._log = None
 
     def discard(self) -> None:
         """Close the log and rename its directory, so that the files are removed later. StorageError.

@@ -8,7 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from storage import partition_metadata
+from storage.directory import lost_logs
 from storage.directory.log_directory import LogDirectory
+from storage.directory.startup_inventory import StartupInventory
 from storage.files import Files
 from storage.log_names import future_name, log_name
 from storage.moves import move_marker
@@ -30,6 +32,8 @@ class FutureLogs:
         self._preferred: dict[TopicPartition, Path] = {}
         #: The directories in which old logs of these partitions still have their names.
         self._old_homes: dict[TopicPartition, LogDirectory] = {}
+        #: The directories in which logs of these partitions are not opened (`judge_marked`).
+        self._left_out: dict[TopicPartition, LogDirectory] = {}
 
     def __iter__(self) -> Iterator[FutureLog]:
         return iter(list(self._logs.values()))
@@ -64,9 +68,9 @@ class FutureLogs:
     def may_create(self, tp: TopicPartition, directory: LogDirectory) -> bool:
         """Return whether a new log of the partition may be created in this directory.
 
-        While an old log still has its name there, the new log would open the old one's files.
+        While another log still has its name there, the new log would open that one's files.
         """
-        return self._old_homes.get(tp) is not directory
+        return directory not in (self._old_homes.get(tp), self._left_out.get(tp))
 
     def forget(self, future: FutureLog) -> None:
         """Drop the log, because its move has ended."""
@@ -139,6 +143,38 @@ class FutureLogs:
         if move_marker.read(self._files, earlier).number < mark.number and not partition_metadata.differ(*ids):
             _LOG.warning("%s: the log was moved to %s; the old one is deleted", tp, target.path)
             source.delete_replaced(tp)
+
+    def judge_marked(self, inventory: StartupInventory, offline: Collection[Path]) -> None:
+        """Decide for each log that a move had marked before the last process ended whether it is the latest one.
+
+        Called after `finish_replacements`, so that no other directory has a later log that could be found. Such a log
+        may exist in a directory that is offline: the marked log is left where it is, and counts as offline too. It may
+        have been lost with a directory that was found empty, now or at an earlier start, or is not configured any more:
+        the marked log is set aside, and counts as lost. Otherwise the move had not replaced the log, and the mark is
+        removed.
+        """
+        for directory in inventory.found:
+            with directory.directory_failure_scope():
+                for tp in list(inventory.found[directory]):
+                    log = directory.path / log_name(tp)
+                    target = move_marker.read_target(self._files, log)
+                    if target is None:
+                        continue
+                    if offline or not all(each.works for each in inventory.found):
+                        _LOG.error("%s: not used, because its move to %s may have made a later log", log, target)
+                        inventory.leave_out(directory, tp)
+                        self._left_out[tp] = directory
+                    elif self._may_be_lost(tp, target, inventory.found):
+                        _LOG.error("%s: the later log that its move to %s may have made is lost", log, target)
+                        inventory.set_aside(directory, tp)
+                    else:
+                        move_marker.remove_target(self._files, log)
+
+    def _may_be_lost(self, tp: TopicPartition, target: Path, directories: Collection[LogDirectory]) -> bool:
+        """Return whether a log that a move to `target` made may be lost. All configured directories work."""
+        if all(os.path.abspath(each.path) != str(target) for each in directories):
+            return True
+        return any(each.found_empty or tp in lost_logs.read(self._files, each.path) for each in directories)
 
     def find(
         self,

@@ -9,6 +9,7 @@ The replacement is one rename in the target directory (`FutureLog.become_current
 current log and a future log, with which the next start goes on. A crash after the rename leaves two logs of the
 partition, until the old one is deleted. The next start then takes the log with the file `moved-from`, which is at least
 as durable as the other one, because the replacement waits until the future log is flushed as far as the current one.
+If the target directory is offline at that start, the file `moving-to` in the old log shows that a later one may exist.
 
 A copied piece counts only if the current log has lost no segment and no record since the position of the piece was
 looked up. Compaction must not change the current log meanwhile, because a tombstone could be removed before it is
@@ -292,7 +293,7 @@ class LogMove:
     # --- replacing -----------------------------------------------------------------------------------
 
     def _prepare(self, current: Log, facts: LogFacts) -> Steps[None]:
-        """Flush the future log, and record in the target directory what a restart after the replacement needs."""
+        """Flush the future log, and record in both directories what a restart after the replacement needs."""
         tp, target, source = self.future.topic_partition, self.future.target, self._source()
         outcome: StepOutcome = yield lambda: self._flushed_mark(current)
         self._raise_if_cancelled()
@@ -315,6 +316,11 @@ class LogMove:
             self.future.mark(source, mark)
 
         yield from self._made(record)
+        outcome = yield lambda: self.future.mark_source(source)
+        self._raise_if_cancelled()
+        if isinstance(outcome.error, StorageError):
+            yield from self._source_failed(outcome.error)
+            return
         self._prepared_log_start = facts.log_start_offset
 
     def _flushed_mark(self, current: Log) -> MoveMark:

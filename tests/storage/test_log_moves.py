@@ -27,7 +27,7 @@ from tests.storage.cleaning import COMPACT, DAY_MS, clean, put
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all, records_of, remove_deleted
 from tests.storage.soundness import assert_sound
 from tests.storage.system_calls import Call, SystemCalls
-from tidelog.errors import CorruptMessageError, StorageError
+from tidelog.errors import CorruptMessageError, IneligibleReplicaError, StorageError
 from tidelog.model import TopicPartition
 from tidelog.records import iter_headers
 from verify.simulation.disks.crashable_files import CrashableFiles
@@ -477,8 +477,8 @@ def crash_images(crashable: CrashableFiles, work: Callable[[], object]) -> Itera
     yield from images
 
 
-def test_crash_at_any_moment_loses_no_record() -> None:
-    files = CrashableFiles()
+def broker_before_a_move(files: CrashableFiles) -> Broker:
+    """Return a broker with a flushed log in a, which is recorded in all checkpoints."""
     broker = Broker(Path("/"), files)
     log = broker.create()
     for path in (Path("/"), *broker.paths):
@@ -491,7 +491,13 @@ def test_crash_at_any_moment_loses_no_record() -> None:
     broker.manager.checkpoint_high_watermarks({TP: Committed.of(log, 5)})
     broker.manager.checkpoint_recovery_points()
     broker.manager.checkpoint_leaderships({TP: Leadership("id", 0, 1, 3, 1)})
-    expected, places = read_all(log), set()
+    return broker
+
+
+def test_crash_at_any_moment_loses_no_record() -> None:
+    files = CrashableFiles()
+    broker = broker_before_a_move(files)
+    expected, places = read_all(broker.log), set()
 
     def work() -> None:
         broker.move_to()
@@ -515,6 +521,90 @@ def test_crash_at_any_moment_loses_no_record() -> None:
             assert read_all(again.log) == expected
         assert append(again.log) == 6
     assert places == {("a", False), ("a", True), ("b", False)}
+
+
+def test_old_log_is_used_without_the_target_only_if_it_is_the_latest() -> None:
+    files = CrashableFiles()
+    broker = broker_before_a_move(files)
+    seen = set()
+    for _, image in crash_images(files, broker.move_to):
+        disk = FailingFiles(image)
+        disk.fail(Fault.VANISHED, broker.paths[1])
+        again = Broker(Path("/"), disk)
+        replaced = image.exists(broker.paths[1] / "orders-0")
+        seen.add((replaced, TP in again.manager.logs()))
+        again.manager.close()
+        disk.heal()
+        again.start()
+        assert (again.place(), again.log.log_end_offset) == ("ab"[replaced], 6)
+        assert again.manager.high_watermarks() == {TP: 5}
+    assert seen == {(False, True), (False, False), (True, False)}
+
+
+@pytest.mark.parametrize("end", ["cancelled", "interrupted by a stop"])
+def test_log_whose_move_has_ended_needs_no_other_directory(tmp_path: Path, end: str) -> None:
+    files = FailingFiles(UnsyncedFiles())
+    broker = Broker(tmp_path, files)
+    append_large(broker.create())
+    work, mark = broker.begin(), broker.paths[0] / "orders-0/moving-to"
+    work.resume()
+    outcome = call(work.step)
+    while not mark.exists():
+        assert not work.finished
+        work.resume(outcome)
+        outcome = call(work.step)
+    if end == "cancelled":
+        broker.manager.futures.cancel(TP)
+        with pytest.raises(MoveEndedError):
+            work.resume(outcome)
+        broker.move.future.discard()
+    else:
+        broker.move.future.close()
+    assert not mark.exists()
+    broker.manager.close(clean=False)
+    files.fail(Fault.VANISHED, broker.paths[1])
+    broker.start()
+    assert broker.place() == "a" and broker.log.log_end_offset == 1
+
+
+@pytest.mark.parametrize("how", ["emptied", "emptied before", "not configured"])
+def test_old_log_is_set_aside_if_the_later_one_is_lost(tmp_path: Path, how: str) -> None:
+    files = FailingFiles(UnsyncedFiles())
+    broker = Broker(tmp_path, files)
+    append_large(broker.create())
+    broker.move_by_name("b", files)  # a is away
+    broker.manager.close(clean=False)
+    shutil.rmtree(broker.paths[1])
+    if how == "not configured":
+        broker.paths = broker.paths[:1]
+    else:
+        broker.paths[1].mkdir()
+    if how == "emptied before":
+        broker.start()
+        broker.manager.close()
+    files.heal()
+    for _ in range(2):
+        broker.start()
+        assert not broker.manager.logs() and list(broker.paths[0].glob("orders-0.*-stray"))
+        with pytest.raises(IneligibleReplicaError, match="is missing, or set aside"):
+            broker.manager.get_or_create(TP, "id", broker.config, in_sync=True)
+        broker.manager.close()
+    broker.start()
+    assert broker.manager.get_or_create(TP, "id", broker.config).log_end_offset == 0
+
+
+def test_old_log_that_was_left_out_is_not_opened_for_a_later_topic(tmp_path: Path) -> None:
+    files = FailingFiles(UnsyncedFiles())
+    broker = Broker(tmp_path, files, "abc")
+    append_large(broker.create())
+    broker.move_by_name("b", files)  # a is away
+    broker.manager.close(clean=False)
+    files.heal()
+    files.fail(Fault.VANISHED, broker.paths[1])
+    broker.start()
+    broker.manager.futures.prefer(TP, broker.paths[0])
+    log = broker.manager.get_or_create(TP, "later", broker.config)
+    assert (broker.place(), log.log_end_offset) == ("c", 0)
 
 
 def test_records_of_a_killed_process_are_not_lost_although_unflushed() -> None:
