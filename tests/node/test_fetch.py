@@ -29,6 +29,8 @@ from tidelog.errors import (
 from tidelog.model import Buffer
 from tidelog.protocol.messages import FetchPartition, FetchRequest, FetchResponse
 
+OTHER = TP._replace(partition=1)
+
 
 @on_virtual_time
 async def test_consumers_fetch_completes_as_soon_as_records_are_committed() -> None:
@@ -295,3 +297,28 @@ async def test_answers_to_followers_are_freed_without_the_cycle_collector() -> N
             assert held() <= 4
         finally:
             gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("sends_files", "min_bytes", "fetched"),
+    [(False, 1, [5, 5]), (True, 1, [4, 0]), (True, 4 << 20, [4, 0]), (True, 7 << 20, [5, 2])],
+    ids=["read into memory", "sent from files", "waits for as much", "waits for more"],
+)
+def test_answer_from_files_has_no_more_than_a_socket_accepts(
+    sends_files: bool, min_bytes: int, fetched: list[int]
+) -> None:
+    @on_virtual_time
+    async def story() -> None:
+        async with MemoryCluster() as cluster:
+            for tp in (TP, OTHER):
+                await cluster.elect(1, tp=tp)
+                for _ in range(5):
+                    await cluster.leader.ask(produce_request(bytes(1_000_000), tp=tp))
+            context = RequestContext(b"client", "test", -1, -1, False, sends_files=sends_files)
+            wanted = tuple(FetchPartition(tp.topic, tp.partition, -1, 0, 8 << 20) for tp in (TP, OTHER))
+            outcome = cluster.leader.handlers.handle(FetchRequest(-1, 500, min_bytes, 50 << 20, wanted), context)
+            answer = await outcome if isinstance(outcome, DeferredResponse) else outcome
+            assert isinstance(answer, FetchResponse)
+            assert [len(each.records or b"") // 1_000_000 for each in answer.partitions] == fetched
+
+    story()

@@ -14,6 +14,10 @@ from node.runtime.deferred_response import DeferredResponse
 from tidelog.errors import BrokerError, InvalidRequestError
 from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse, Response
 
+#: The most bytes in one answer of a listener that sends files, unless the fetch waits for more. A socket accepts about
+#: this many at once, and a broker reads the rest of a file into memory.
+MAX_STORED_BYTES = 4 << 20
+
 
 @dataclass(slots=True)
 class FetchTarget:
@@ -80,7 +84,8 @@ class DelayedFetch(DelayedResponse):
         return None if available is None else min(available, target.requested.partition_max_bytes)
 
     def answer(self) -> Response:
-        budget = min(self._request.max_bytes, MAX_RESPONSE_BYTES)
+        most = max(self._min_bytes, MAX_STORED_BYTES) if self._stored else MAX_RESPONSE_BYTES
+        budget = min(self._request.max_bytes, most)
         size = 0
         answers = []
         for target in self._targets:
