@@ -306,7 +306,9 @@ class KafkaListener:
         client_id = header.client_id or ""
         if client_id != client.client_id:
             client.name_itself(client_id)
-        context = RequestContext(client.peer, client_id, -1, -1, False, self._name, client.host, sends_files=True)
+        context = RequestContext(
+            client.peer, client_id, -1, -1, False, self._name, client.host, sends_files=True, hears_failures=True
+        )
         finish = partial(self._encoded, header, begun_ns)
         try:
             outcome = api.handle(request, Call(header.api_version, context, client))

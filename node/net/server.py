@@ -105,6 +105,7 @@ class RequestContext:
     between_brokers  whether the listener is the one for brokers and the controller
     listener         the name of the listener that received the request
     sends_files      whether the connection sends records from their file, so that the answer may have `StoredBytes`
+    hears_failures   whether a Produce with acks=0 that fails at once gets an answer, so that its connection is closed
     client_host      the sender's address; empty for requests of Tidelog's own protocol other than to join a group
     """
 
@@ -116,6 +117,7 @@ class RequestContext:
     listener: str = CLIENTS
     client_host: str = ""
     sends_files: bool = False
+    hears_failures: bool = False
 
     def due_ms(self, now_ms: int, wait_ms: int) -> int:
         """Return the deadline of a request that waits `due_in(wait_ms)`, but at most until its sender stops waiting."""

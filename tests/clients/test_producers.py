@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
+import confluent_kafka as ck
+import kafka
 import pytest
 
 from tests.clients.adapters.foreign_client import ForeignClient, Record, RefusedError
 from tests.clients.adapters.registry import NAMES, PROGRAMS, with_programs
 from tests.clients.cluster_under_test import IS_CONTROL, ClusterUnderTest
+from tests.processes.harness.waiting import wait_for
 from tidelog import TopicPartition
 
 pytestmark = pytest.mark.xdist_group("clients")  # all tests share one cluster
@@ -45,6 +49,41 @@ def test_transactions_are_refused_at_once_with_a_clear_error(client: Client, nam
     with pytest.raises(RefusedError, match=r"(?i)transaction"):
         client(name).begin_transactions()
     assert time.monotonic() - began < 8
+
+
+def test_producer_without_acks_follows_a_leader_that_moves(
+    cluster: ClusterUnderTest, client: Client, servers: str, topic: str
+) -> None:
+    """The broker closes the connection of a producer that gets no answers, so that the producer asks for the leader."""
+    tp, ended = TopicPartition(topic, 0), threading.Event()
+    producer = ck.Producer({"bootstrap.servers": servers, "acks": 0, "linger.ms": 0})
+
+    def end() -> int:
+        """Return the end of the log, or 0 while clients do not find the leader."""
+        try:
+            return client("confluent-kafka").offset_range(topic)[1]
+        except ck.KafkaException:
+            return 0
+
+    def produce_until(is_reached: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 30
+        while not is_reached():
+            assert time.monotonic() < deadline, "the records of the producer are lost"
+            producer.produce(topic, b"unanswered", partition=0)
+            producer.flush(10)
+            ended.wait(0.05)
+
+    produce_until(lambda: end() > 0)
+    before = cluster.leader(tp)
+    order = [*(each for each in cluster.broker_ids if each != before), before]
+    with closing(kafka.KafkaAdminClient(bootstrap_servers=servers.split(","))) as admin:
+        partition = kafka.TopicPartition(*tp)
+        admin.alter_partition_reassignments({partition: order})
+        wait_for("the new order", lambda: admin.list_partition_reassignments() == {})
+        admin.elect_leaders(0, {topic: [0]})
+    wait_for("another leader", lambda: cluster.leader(tp) == order[0])
+    moved = wait_for("the log to end where it did", end)
+    produce_until(lambda: end() > moved)
 
 
 class Stream:

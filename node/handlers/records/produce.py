@@ -59,7 +59,8 @@ class Produces:
         """Append the batches. Return the answer, one entry for each partition, a deferred one, or None with acks=0.
 
         With other `acks` than 0, 1 and −1 nothing is appended, and each partition gets INVALID_REQUIRED_ACKS.
-        The answer is deferred if it must wait for validation on a thread, for the ISR, or for a flush.
+        The answer is deferred if it must wait for validation on a thread, for the ISR, or for a flush. With acks=0 and
+        a sender that hears failures, the answer has the partitions that failed at once, if there are any.
         """
         acks = request.acks
         if acks not in _KNOWN_ACKS:
@@ -77,9 +78,11 @@ class Produces:
             if not isinstance(outcome, asyncio.Task):
                 outcomes.append(outcome)
         due_ms = context.due_ms(now_ms, request.timeout_ms)
+        if acks == ACKS_NONE:
+            return _failures(outcomes) if context.hears_failures else None
         if len(outcomes) == len(started):
-            return self._acknowledge(outcomes, acks, due_ms)
-        return None if acks == ACKS_NONE else self._acknowledge_later(started, acks, due_ms)
+            return self._appends.acknowledge(outcomes, acks, due_ms)
+        return self._acknowledge_later(started, acks, due_ms)
 
     # --- appending -------------------------------------------------------------------------------------------
 
@@ -138,16 +141,17 @@ class Produces:
 
     # --- answering -------------------------------------------------------------------------------------------
 
-    def _acknowledge(self, outcomes: list[AppendOutcome], acks: int, due_ms: int) -> Response | DeferredResponse | None:
-        return None if acks == ACKS_NONE else self._appends.acknowledge(outcomes, acks, due_ms)
-
     async def _acknowledge_later(
         self, started: list[AppendOutcome | asyncio.Task[AppendOutcome]], acks: int, due_ms: int
     ) -> Response:
         outcomes = [await each if isinstance(each, asyncio.Task) else each for each in started]
-        answer = self._acknowledge(outcomes, acks, due_ms)
-        assert answer is not None
+        answer = self._appends.acknowledge(outcomes, acks, due_ms)
         return answer if isinstance(answer, Response) else await answer
+
+
+def _failures(outcomes: list[AppendOutcome]) -> ProduceResponse | None:
+    failed = tuple(each for each in outcomes if isinstance(each, ProducePartitionResponse) and each.error_code)
+    return ProduceResponse(failed) if failed else None
 
 
 def _validation(part: ProducePartition, config: LogConfig, now_ms: int) -> Steps[ValidatedBatch]:

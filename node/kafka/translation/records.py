@@ -22,6 +22,7 @@ from tidelog.errors import (
     InvalidFetchSessionEpochError,
     InvalidRequestError,
     UnknownTopicIdError,
+    error_for,
 )
 from tidelog.model import CONSUMER_REPLICA_ID, Buffer, StoredBytes
 from tidelog.protocol import messages as native
@@ -60,7 +61,11 @@ class RecordTranslation:
     # --- Produce -------------------------------------------------------------------------------------
 
     def produce(self, request: ProduceRequest, call: Call) -> Outcome:
-        """Append the batches of a Produce request."""
+        """Append the batches of a Produce request.
+
+        With acks=0, raise the error of the first partition that failed at once. The connection is closed then, as with
+        Kafka, because the client learns of a new leader in no other way.
+        """
         if request.transactional_id is not None:
             raise InvalidRequestError("transactions are not supported")
         written = call.client.written
@@ -75,6 +80,11 @@ class RecordTranslation:
             for each in topic.partition_data
         )
         outcome = self._handle(native.ProduceRequest(request.acks, request.timeout_ms, partitions), call.context)
+        if request.acks == 0 and isinstance(outcome, native.ProduceResponse):
+            failed = outcome.partitions[0]
+            error = error_for(failed.error_code, failed.error_message or "")
+            assert error is not None, "only failures have an answer"
+            raise error
         return converted(outcome, lambda response: self._produced(response, call))
 
     def _produced(self, response: native.ProduceResponse, call: Call) -> ProduceResponse:

@@ -16,7 +16,7 @@ from tidelog.errors import BrokerError
 from tidelog.protocol.kafka.codec import decode, encode
 from tidelog.protocol.kafka.schema import Request, Response
 
-CONTEXT = RequestContext(b"kafka-1", "a client", -1, -1, False, "KAFKA", "10.0.0.1")
+CONTEXT = RequestContext(b"kafka-1", "a client", -1, -1, False, "KAFKA", "10.0.0.1", hears_failures=True)
 
 
 def a_connection() -> ClientConnection:

@@ -152,6 +152,18 @@ async def test_produce_names_the_new_leader_from_version_10_on(stage: Stage, ver
     assert (stored.error_code, stored.current_leader, response.node_endpoints) == (0, NO_LEADER, ())
 
 
+@pytest.mark.parametrize("version", PRODUCE)
+@on_stage
+async def test_failure_of_acks_0_is_an_error_and_success_has_no_answer(stage: Stage, version: int) -> None:
+    with pytest.raises(AssertionError, match="a Produce with acks=0"):  # the helper expects an answer
+        await stage.produce(version, batch_of(b"a"), acks=0)
+    await stage.cluster.produce(b"b")
+    assert await stage.cluster.consume(0) == (0, [b"a", b"b"])
+    await stage.elect(2)
+    refused, _ = await stage.produce(version, batch_of(b"lost"), acks=0)
+    assert refused.error_code == NotLeaderOrFollowerError.code
+
+
 # --- Fetch ---------------------------------------------------------------------------------------------
 
 
