@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from storage.directory.log_directory import LogDirectory
 from storage.log.log import Log
 from storage.log_manager import LogManager
 from storage.moves.future_log import FutureLog
@@ -251,22 +251,29 @@ async def test_move_is_refused_by_a_broker_that_stops(tmp_path: Path, caplog: py
 
 
 async def test_flush_never_waits_for_a_step_of_another_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disks, held, other_goes_on = Disks(tmp_path), threading.Event(), threading.Event()
+    disks, held = Disks(tmp_path), threading.Event()
+    other_begins, other_goes_on = threading.Event(), threading.Event()
     async with MemoryCluster(directory=disks) as cluster:
         await cluster.elect(1)
         await cluster.elect(1, tp=OTHER)
         node, manager = cluster.nodes[1], disks.managers[0]
-        log, open_copy, hold, prepare = node.replica().log, FutureLog.open, Log.hold_flushes, LogMove._prepare
+        log, open_copy, hold = node.replica().log, FutureLog.open, Log.hold_flushes
+        source, prepare = LogMove._source, LogMove._prepare
 
         def open_slowly(future: FutureLog, *arguments: Any) -> None:
             if future.topic_partition == OTHER:
                 other_goes_on.wait(20)
             open_copy(future, *arguments)
 
+        def source_of(move: LogMove) -> LogDirectory:
+            if move.future.topic_partition == OTHER:
+                other_begins.set()  # the loop submits the first step before it hears that `hold_flushes` has ended
+            return source(move)
+
         def hold_until_the_other_begins(held_log: Log) -> None:
             hold(held_log)
             held.set()
-            time.sleep(0.3)
+            assert other_begins.wait(20)
 
         def prepare_and_flush(move: LogMove, *arguments: Any) -> Steps[None]:
             yield from prepare(move, *arguments)
@@ -276,6 +283,7 @@ async def test_flush_never_waits_for_a_step_of_another_move(tmp_path: Path, monk
 
         monkeypatch.setattr(FutureLog, "open", open_slowly)
         monkeypatch.setattr(Log, "hold_flushes", hold_until_the_other_begins)
+        monkeypatch.setattr(LogMove, "_source", source_of)
         monkeypatch.setattr(LogMove, "_prepare", prepare_and_flush)
         await produce(node, b"x")
         for tp in (TP, OTHER):
@@ -285,5 +293,6 @@ async def test_flush_never_waits_for_a_step_of_another_move(tmp_path: Path, monk
             assert await alter(node, next(path for path in disks.paths(1) if path.name != home), tp) == 0
         try:
             await asyncio.wait_for(asyncio.to_thread(log.flush), 5)
+            assert other_begins.is_set()
         finally:
             other_goes_on.set()
