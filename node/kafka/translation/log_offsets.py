@@ -45,23 +45,25 @@ class LogOffsetTranslation:
         """Look up offsets by time. Version 0 looks them up by the times of segments, as Kafka's first versions did.
 
         From version 1 on, a partition with a special timestamp that the request's version does not have gets
-        UNSUPPORTED_VERSION. The last tiered offset is always −1. A client that states the id of a replica sees what
-        consumers see: some versions of kafka-python send 0, and brokers replicate over their own protocol.
+        UNSUPPORTED_VERSION. The last tiered offset is −1 in every partition that this broker leads. A client that
+        states the id of a replica sees what consumers see: some versions of kafka-python send 0, and brokers replicate
+        over their own protocol.
         """
         replica_id = min(request.replica_id, CONSUMER_REPLICA_ID)
         if call.version == 0:
             return self._list_segment_offsets(request, replica_id, call)
         known: dict[tuple[str, int], ListOffsetsPartitionResponse] = {}
+        tiered: set[tuple[str, int]] = set()
         wanted: list[native.ListOffsetsPartition] = []
         for topic in request.topics:
             for each in topic.partitions:
                 timestamp, key = each.timestamp, (topic.name, each.partition_index)
                 if _KNOWN_FROM.get(timestamp, 0) > call.version or timestamp < _LATEST_TIERED:
-                    known[key] = _failed(each.partition_index, UnsupportedVersionError.code)
-                elif timestamp == _LATEST_TIERED:
-                    known[key] = _failed(each.partition_index, 0)
+                    known[key] = _without_offset(each.partition_index, UnsupportedVersionError.code)
                 else:
-                    timestamp = EARLIEST_TIMESTAMP if timestamp == _EARLIEST_LOCAL else timestamp
+                    if timestamp == _LATEST_TIERED:
+                        tiered.add(key)
+                    timestamp = EARLIEST_TIMESTAMP if timestamp in (_EARLIEST_LOCAL, _LATEST_TIERED) else timestamp
                     wanted.append(
                         native.ListOffsetsPartition(
                             topic.name, each.partition_index, timestamp, each.current_leader_epoch
@@ -75,7 +77,9 @@ class LogOffsetTranslation:
             found = [
                 (
                     each.topic,
-                    ListOffsetsPartitionResponse(
+                    _without_offset(each.partition, each.error_code)
+                    if (each.topic, each.partition) in tiered
+                    else ListOffsetsPartitionResponse(
                         partition_index=each.partition,
                         error_code=each.error_code,
                         timestamp=each.timestamp,
@@ -115,7 +119,7 @@ class LogOffsetTranslation:
     def list_offsets_refused(request: ListOffsetsRequest, error: BrokerError) -> ListOffsetsResponse:
         """Return the response in which every partition has this error."""
         return _listed(
-            (topic.name, _failed(each.partition_index, error.code))
+            (topic.name, _without_offset(each.partition_index, error.code))
             for topic in request.topics
             for each in topic.partitions
         )
@@ -164,7 +168,7 @@ class LogOffsetTranslation:
         )
 
 
-def _failed(partition: int, error_code: int) -> ListOffsetsPartitionResponse:
+def _without_offset(partition: int, error_code: int) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=partition, error_code=error_code)
 
 
