@@ -196,15 +196,19 @@ class MetadataTranslation:
     # --- FindCoordinator -----------------------------------------------------------------------------
 
     def find_coordinator(self, request: FindCoordinatorRequest, call: Call) -> Outcome:
-        """Find the coordinators of groups. Transactional ids get TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
+        """Find the coordinators of groups.
+
+        Transactional ids get TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and keys of other types INVALID_REQUEST.
+        """
         keys = request.coordinator_keys if call.version >= _SEVERAL_GROUPS else (request.key,)
-        if request.key_type == _TRANSACTION:
-            return _coordinators(
-                [_no_coordinator(key, _NO_TRANSACTIONS, "transactions are not supported") for key in keys],
-                several=call.version >= _SEVERAL_GROUPS,
-            )
         if request.key_type != _GROUP:
-            raise InvalidRequestError(f"coordinators of type {request.key_type} are not supported")
+            # One answer for each key, because a request without keys has no other place for the error.
+            code, reason = _NO_TRANSACTIONS, "transactions are not supported"
+            if request.key_type != _TRANSACTION:
+                code, reason = InvalidRequestError.code, f"coordinators of type {request.key_type} are not supported"
+            return _coordinators(
+                [_no_coordinator(key, code, reason) for key in keys], several=call.version >= _SEVERAL_GROUPS
+            )
         outcome = self._handle(group_messages.FindCoordinatorRequest(keys), call.context)
 
         def convert(response: group_messages.FindCoordinatorResponse) -> FindCoordinatorResponse:
