@@ -67,7 +67,8 @@ def test_stopped_followers_block_acks_and_reads_above_the_high_watermark(
             wait_for("the ISR to shrink to the leader", lambda: cluster.znode(tp).state.isr == (leader,))
             cluster.wait_leader_knows(tp, (leader,))
             assert ask_to_append(address, tp, b"refused").error_code == NotEnoughReplicasError.code
-            with pytest.raises(TimeoutError, match="in-sync"):
+            # The last of the attempts may begin a few ms before the deadline, and then gets no answer that says why.
+            with pytest.raises(TimeoutError, match=r"not acknowledged within \d+ ms"):
                 held.get(30)
             assert consumer.poll(timeout_ms=1000) == {}
             assert consumer.end_offsets([tp])[tp] == 1
