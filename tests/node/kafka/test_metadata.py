@@ -1,4 +1,4 @@
-"""What each version tells clients of brokers, topics, coordinators, the cluster and producer ids."""
+"""The answers of each version about brokers, topics, coordinators, the cluster and producer ids."""
 
 from __future__ import annotations
 
