@@ -25,11 +25,11 @@ class Later(NamedTuple):
     """A response that becomes known later; the request itself has had its effects."""
 
     deferred: DeferredResponse
-    convert: Callable[[Any], Response]
+    convert: Callable[[Any], Response | None]
 
 
-#: None if the request gets no response.
-Outcome = Response | Later | Awaitable[Response] | None
+#: None, at once or when awaited, if the request gets no response.
+Outcome = Response | Later | Awaitable[Response | None] | None
 #: What the broker's handler returns.
 NativeOutcome = native.Response | DeferredResponse | Awaitable[native.Response] | None
 #: The broker's handler of typed requests.
@@ -53,8 +53,11 @@ class KafkaApi(NamedTuple):
     ignores_rest: bool = False
 
 
-def converted(outcome: NativeOutcome, convert: Callable[[Any], Response]) -> Outcome:
-    """Return the outcome of a native handler as a Kafka response; `convert` is called when the response is known."""
+def converted(outcome: NativeOutcome, convert: Callable[[Any], Response | None]) -> Outcome:
+    """Return the outcome of a native handler as a Kafka response; `convert` is called when the response is known.
+
+    `convert` returns None if the request gets no response.
+    """
     if outcome is None:
         return None
     if isinstance(outcome, native.Response):
@@ -64,7 +67,9 @@ def converted(outcome: NativeOutcome, convert: Callable[[Any], Response]) -> Out
     return _converted_later(outcome, convert)
 
 
-async def _converted_later(outcome: Awaitable[native.Response], convert: Callable[[Any], Response]) -> Response:
+async def _converted_later(
+    outcome: Awaitable[native.Response], convert: Callable[[Any], Response | None]
+) -> Response | None:
     return convert(await outcome)
 
 

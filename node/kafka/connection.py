@@ -6,6 +6,9 @@ depend on its effect. A connection whose peer does not read its responses stops 
 on meanwhile.
 
 A request that has begun is never cancelled when its connection is lost, because it may be half done.
+
+A request that fails without a response closes the connection. No later request begins, and the responses to earlier
+requests are sent first.
 """
 
 from __future__ import annotations
@@ -91,11 +94,15 @@ class Owner(Protocol):
 
 
 class _Slot:
-    """The place of one response in the order of the requests."""
+    """The place of one response in the order of the requests.
 
-    __slots__ = ("buffers", "is_done", "size_bytes")
+    failure   why the connection must be closed instead of sending this response
+    """
+
+    __slots__ = ("buffers", "failure", "is_done", "size_bytes")
 
     def __init__(self) -> None:
+        self.failure: FrameError | None = None
         self.is_done = False
         self.buffers: Frames = ()
         self.size_bytes = 0
@@ -128,6 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading_paused = False
         self._is_going_on = False
         self._is_due = False
+        self._has_failed = False  # a request has failed without a response
         self._has_peer_ended = False
 
     # --- asyncio's callbacks -------------------------------------------------------------------------
@@ -159,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._native_client is not None:
             self._answer_native_client(bytes(self._owner.read_buffer[:nbytes]))
             return
-        if not self.is_open:
+        if not self.is_open or self._has_failed:
             return
         self.traffic.received_bytes += nbytes
         try:
@@ -294,6 +302,7 @@ class Connection(asyncio.BufferedProtocol):
     def _may_begin(self) -> bool:
         return (
             self.is_open
+            and not self._has_failed
             and self._task is None
             and not self._is_sending_paused
             and len(self._slots) < MAX_UNANSWERED
@@ -301,14 +310,15 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _begin(self, frame: memoryview) -> None:
+        slot = _Slot()
         try:
             outcome = self._owner.handle(self, frame)
         except FrameError as error:
-            self.refuse(error)
+            self._slots.append(slot)
+            self._fail(slot, error)
             return
         if outcome is None:
             return
-        slot = _Slot()
         self._slots.append(slot)
         if isinstance(outcome, LaterFrames):
             outcome.subscribe(partial(self._answer_later, slot))
@@ -327,14 +337,14 @@ class Connection(asyncio.BufferedProtocol):
         if error is None:
             self._answer_later(slot, task.result() or ())
         elif isinstance(error, FrameError):
-            self.refuse(error)
+            self._fail(slot, error)
         else:
             # Without the response, all later ones would be taken for the responses to earlier requests.
-            self.refuse(FrameError("sent a request that was not completed"))
+            self._fail(slot, FrameError("sent a request that was not completed"))
 
     def _answer_later(self, slot: _Slot, outcome: Frames | FrameError) -> None:
         if isinstance(outcome, FrameError):
-            self.refuse(outcome)
+            self._fail(slot, outcome)
         elif self.is_open:
             self._answer(slot, outcome)
             self._go_on_soon()
@@ -342,6 +352,20 @@ class Connection(asyncio.BufferedProtocol):
                 self._count()
                 self._adjust_reading()
                 self._end_if_done()
+
+    def _fail(self, slot: _Slot, error: FrameError) -> None:
+        """Begin no further request, and close the connection when the responses to earlier requests are sent."""
+        if not self.is_open:
+            return
+        if self._slots[0] is slot:
+            self.refuse(error)
+            return
+        slot.is_done, slot.failure = True, error
+        self._has_failed = True
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._count()
+        self._adjust_reading()
 
     def _answer(self, slot: _Slot, buffers: Frames) -> None:
         """Fill the slot, and send all responses that have no unanswered request before them.
@@ -361,14 +385,19 @@ class Connection(asyncio.BufferedProtocol):
             self.close()  # the connection is lost
 
     def _send_ready(self) -> None:
+        """Send the responses without an unanswered request before them, or close the connection after a failure."""
         ready: list[Part] = []
-        while self._slots and self._slots[0].is_done:
+        failure: FrameError | None = None
+        while failure is None and self._slots and self._slots[0].is_done:
             first = self._slots.popleft()
+            failure = first.failure
             ready += first.buffers
             self._parked_bytes -= first.size_bytes
             self.traffic.sent_bytes += first.size_bytes
         if ready and self._transport is not None and not self._transport.is_closing():
             send(self._transport, ready)
+        if failure is not None:
+            self.refuse(failure)
 
     def _drop_requests(self) -> None:
         self._waiting.clear()

@@ -317,7 +317,7 @@ class KafkaListener:
         except Exception as error:
             return self._refusal(api, request, error, header)
         if outcome is None:
-            self.times.answered(header.api_key, begun_ns)
+            finish(None)
             return None
         if isinstance(outcome, Later):
             return _later(outcome, finish)
@@ -330,9 +330,9 @@ class KafkaListener:
         self,
         api: KafkaApi,
         request: Request,
-        outcome: Awaitable[Response],
+        outcome: Awaitable[Response | None],
         header: RequestHeader,
-        finish: Callable[[Response], Frames],
+        finish: Callable[[Response | None], Frames],
     ) -> Frames:
         try:
             return finish(await outcome)
@@ -359,8 +359,9 @@ class KafkaListener:
             log.exception("a request of API %d cannot be refused", api.request.api)
             raise FrameError("sent a request on which the broker failed") from failure
 
-    def _encoded(self, header: RequestHeader, begun_ns: int, response: Response) -> Frames:
-        frames = encode_response(response, header.api_version, header.correlation_id)
+    def _encoded(self, header: RequestHeader, begun_ns: int, response: Response | None) -> Frames:
+        """Return the frames of a response, and count the request as answered. None, for no response, has no frames."""
+        frames = () if response is None else encode_response(response, header.api_version, header.correlation_id)
         self.times.answered(header.api_key, begun_ns)
         return frames
 
@@ -378,7 +379,7 @@ class KafkaListener:
         )
 
 
-def _later(outcome: Later, finish: Callable[[Response], Frames]) -> LaterFrames:
+def _later(outcome: Later, finish: Callable[[Response | None], Frames]) -> LaterFrames:
     deferred, convert = outcome
 
     def subscribe(receive: Callable[[Frames | FrameError], None]) -> None:

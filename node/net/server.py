@@ -105,7 +105,7 @@ class RequestContext:
     between_brokers  whether the listener is the one for brokers and the controller
     listener         the name of the listener that received the request
     sends_files      whether the connection sends records from their file, so that the answer may have `StoredBytes`
-    hears_failures   whether a Produce with acks=0 that fails at once gets an answer, so that its connection is closed
+    hears_failures   whether a Produce with acks=0 gets an answer, so that its connection is closed after a failure
     client_host      the sender's address; empty for requests of Tidelog's own protocol other than to join a group
     """
 

@@ -59,8 +59,8 @@ class Produces:
         """Append the batches. Return the answer, one entry for each partition, a deferred one, or None with acks=0.
 
         With other `acks` than 0, 1 and −1 nothing is appended, and each partition gets INVALID_REQUIRED_ACKS.
-        The answer is deferred if it must wait for validation on a thread, for the ISR, or for a flush. With acks=0 and
-        a sender that hears failures, the answer has the partitions that failed at once, if there are any.
+        The answer is deferred if it must wait for validation on a thread, for the ISR, or for a flush. With acks=0 a
+        sender that hears failures gets an answer too, which has only the partitions that failed.
         """
         acks = request.acks
         if acks not in _KNOWN_ACKS:
@@ -78,10 +78,10 @@ class Produces:
             if not isinstance(outcome, asyncio.Task):
                 outcomes.append(outcome)
         due_ms = context.due_ms(now_ms, request.timeout_ms)
-        if acks == ACKS_NONE:
-            return _failures(outcomes) if context.hears_failures else None
+        if acks == ACKS_NONE and not context.hears_failures:
+            return None
         if len(outcomes) == len(started):
-            return self._appends.acknowledge(outcomes, acks, due_ms)
+            return self._acknowledge(outcomes, acks, due_ms)
         return self._acknowledge_later(started, acks, due_ms)
 
     # --- appending -------------------------------------------------------------------------------------------
@@ -141,17 +141,21 @@ class Produces:
 
     # --- answering -------------------------------------------------------------------------------------------
 
+    def _acknowledge(self, outcomes: list[AppendOutcome], acks: int, due_ms: int) -> Response | DeferredResponse:
+        return _failures(outcomes) if acks == ACKS_NONE else self._appends.acknowledge(outcomes, acks, due_ms)
+
     async def _acknowledge_later(
         self, started: list[AppendOutcome | asyncio.Task[AppendOutcome]], acks: int, due_ms: int
     ) -> Response:
         outcomes = [await each if isinstance(each, asyncio.Task) else each for each in started]
-        answer = self._appends.acknowledge(outcomes, acks, due_ms)
+        answer = self._acknowledge(outcomes, acks, due_ms)
         return answer if isinstance(answer, Response) else await answer
 
 
-def _failures(outcomes: list[AppendOutcome]) -> ProduceResponse | None:
-    failed = tuple(each for each in outcomes if isinstance(each, ProducePartitionResponse) and each.error_code)
-    return ProduceResponse(failed) if failed else None
+def _failures(outcomes: list[AppendOutcome]) -> ProduceResponse:
+    return ProduceResponse(
+        tuple(each for each in outcomes if isinstance(each, ProducePartitionResponse) and each.error_code)
+    )
 
 
 def _validation(part: ProducePartition, config: LogConfig, now_ms: int) -> Steps[ValidatedBatch]:

@@ -63,8 +63,8 @@ class RecordTranslation:
     def produce(self, request: ProduceRequest, call: Call) -> Outcome:
         """Append the batches of a Produce request.
 
-        With acks=0, raise the error of the first partition that failed at once. The connection is closed then, as with
-        Kafka, because the client learns of a new leader in no other way.
+        With acks=0, raise the error of the first partition that failed, at once or when the outcome is awaited. The
+        connection is closed then, as with Kafka, because the client learns of a new leader in no other way.
         """
         if request.transactional_id is not None:
             raise InvalidRequestError("transactions are not supported")
@@ -80,11 +80,8 @@ class RecordTranslation:
             for each in topic.partition_data
         )
         outcome = self._handle(native.ProduceRequest(request.acks, request.timeout_ms, partitions), call.context)
-        if request.acks == 0 and isinstance(outcome, native.ProduceResponse):
-            failed = outcome.partitions[0]
-            error = error_for(failed.error_code, failed.error_message or "")
-            assert error is not None, "only failures have an answer"
-            raise error
+        if request.acks == 0:
+            return converted(outcome, _raise_first)
         return converted(outcome, lambda response: self._produced(response, call))
 
     def _produced(self, response: native.ProduceResponse, call: Call) -> ProduceResponse:
@@ -252,6 +249,14 @@ class RecordTranslation:
                 for topic in request.topics
             ),
         )
+
+
+def _raise_first(failures: native.ProduceResponse) -> None:
+    """Raise the error of the first partition that failed, if there is one."""
+    for failed in failures.partitions:
+        error = error_for(failed.error_code, failed.error_message or "")
+        assert error is not None, "only failures are in the answer"
+        raise error
 
 
 def _to_read(name: str, topic_id: str, requested: FetchPartition) -> native.FetchPartition:

@@ -382,3 +382,36 @@ async def test_lost_connection_frees_its_memory() -> None:
     first.connection_lost(None)
     await turns()
     assert (owner.memory.held_bytes, other_transport.is_reading) == (0, True)
+
+
+@pytest.mark.parametrize("bad", [b"bad 3", b"slow 3"])
+async def test_failed_request_closes_only_after_earlier_responses(bad: bytes) -> None:
+    owner, connection, transport = connected()
+    send(connection, b"wait 1", b"now 2", bad, b"now 4")
+    if bad == b"slow 3":
+        owner.slow[bad].set_exception(FrameError("sent a bad request"))
+        await turns()
+    send(connection, b"now 5")
+    assert (transport.sent, transport.is_ended, owner.reasons) == (b"", False, [])
+    owner.answer(b"wait 1")
+    assert (transport.sent, transport.is_ended, owner.reasons) == (b"<wait 1><now 2>", True, ["sent a bad request"])
+    assert owner.begun == [b"wait 1", b"now 2", bad]
+    assert connection.unanswered == 0
+
+
+async def test_later_failure_closes_only_after_earlier_responses() -> None:
+    owner, connection, transport = connected()
+    send(connection, b"wait 1", b"wait 2", b"now 3")
+    owner.waiting[b"wait 2"](FrameError("sent a request on which the broker failed"))
+    assert not transport.is_ended
+    owner.answer(b"wait 1")
+    assert (transport.sent, transport.is_ended) == (b"<wait 1>", True)
+
+
+async def test_connection_that_awaits_its_end_holds_no_requests() -> None:
+    owner, connection, transport = connected()
+    send(connection, b"wait 1", b"slow 2", b"now " + b"x" * 10_000)
+    owner.slow[b"slow 2"].set_exception(FrameError("sent a bad request"))
+    await turns()
+    send(connection, b"now " + b"y" * 10_000)
+    assert (owner.memory.held_bytes, transport.is_ended) == (0, False)
