@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 from itertools import product
 from struct import pack
@@ -128,6 +129,8 @@ def test_compressed_message_is_alone_and_has_plain_messages_of_its_format() -> N
             to_record_batch(wrapped(inner, Codec.GZIP), LIMIT)
     with pytest.raises(InvalidRecordError, match="without records"):
         to_record_batch(wrapped(b"", Codec.GZIP), LIMIT)
+    with pytest.raises(InvalidRecordError, match="a message set without messages"):
+        to_record_batch(b"", LIMIT)
     with pytest.raises(InvalidRecordError, match="without a value"):
         to_record_batch(message(None, attributes=Codec.GZIP), LIMIT)
 
@@ -165,6 +168,27 @@ def test_few_bytes_that_expand_to_many_are_refused(magic: int, codec: Codec) -> 
     assert len(sent) < LIMIT // 10
     with pytest.raises(MessageTooLargeError):
         to_record_batch(sent, LIMIT)
+
+
+def test_many_empty_messages_take_a_few_times_their_decompressed_size() -> None:
+    count = 100_000
+    plain = message(b"", key=b"") * count
+    sent = wrapped(plain, Codec.GZIP)
+    assert len(sent) < len(plain) // 200
+    tracemalloc.start()
+    try:
+        batch = to_record_batch(sent, len(plain))
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(plain)
+    finally:
+        tracemalloc.stop()
+    assert read_header(batch).record_count == count
+
+
+def test_records_are_the_same_on_both_sides_of_a_joined_part() -> None:
+    count = 2 * 4096 + 5
+    sent = b"".join(message(b"%d" % number, timestamp=number) for number in range(count))
+    records = decode_records(to_record_batch(sent, len(sent)))
+    assert [(each.timestamp, each.value) for each in records] == [(each, b"%d" % each) for each in range(count)]
 
 
 def test_plain_message_sets_are_bounded_too() -> None:

@@ -50,6 +50,7 @@ class BatchBuilder:
         "_base_timestamp",
         "_chunks",
         "_delta_ms",
+        "_joined",
         "_max_delta",
         "_stamp",
         "_stamp_bytes",
@@ -75,6 +76,7 @@ class BatchBuilder:
         self._base_timestamp = base_timestamp
         self._max_delta = 0
         self._chunks = [_HEADER_ROOM]
+        self._joined = 1
         self._timestamp_ms: int | None = None
         self._delta_ms = 0
         self._stamp = b""
@@ -135,6 +137,11 @@ class BatchBuilder:
         self._stamp = _STAMP[delta_ms] if 0 <= delta_ms < TABLED else _ATTRIBUTES + encode_varint(delta_ms)
         self._stamp_bytes = len(self._stamp)
         self._timestamp_ms = timestamp_ms
+
+    def join(self) -> None:
+        """Join the parts of the records appended since the last call, so that small records take less memory."""
+        self._chunks[self._joined :] = [b"".join(self._chunks[self._joined :])]
+        self._joined = len(self._chunks)
 
     def build(
         self,
