@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.checker.little_log import MS, random_case
 from tests.checker.written_run import write_run
 from verify.chaos.injections import Injection, Outcome
@@ -30,6 +32,10 @@ def test_injected_void_fault_has_a_window() -> None:
     assert window_of(replace(BIT, outcome=Outcome.VOID)) == window_of(BIT)
     assert window_of(Injection("F1", "leader killed", Outcome.VOID, "only 3 records a second before it")) is None
     assert window_of(Injection("F1", "leader killed", Outcome.SKIPPED, "needs root")) is None
+
+
+def test_repeated_attempt_has_the_window_of_any_other() -> None:
+    assert window_of(replace(BIT, outcome=Outcome.AGAIN)) == window_of(BIT)
 
 
 def test_too_few_replicas_or_a_stopped_run_excuse_missing_operations() -> None:
@@ -60,5 +66,7 @@ def test_missing_operations_with_a_majority_are_a_violation(tmp_path: Path) -> N
     assert "operations succeeded during F1" in says and "at least 100 were required" in says
 
 
-def test_bound_that_the_fault_found_exceeded_is_a_violation(tmp_path: Path) -> None:
-    assert judged(tmp_path, broke="broker 2 took 12 s to stop") == ["F1: broker 2 took 12 s to stop"]
+@pytest.mark.parametrize("outcome", [Outcome.BIT, Outcome.AGAIN, Outcome.VOID])
+def test_bound_that_the_fault_found_exceeded_is_a_violation(outcome: Outcome, tmp_path: Path) -> None:
+    says = judged(tmp_path, broke="broker 2 took 12 s to stop", outcome=outcome)
+    assert says == ["F1: broker 2 took 12 s to stop"]

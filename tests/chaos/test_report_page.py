@@ -26,6 +26,7 @@ from verify.checker.verdict import Row, Verdict
 STORY = Path(__file__).parent / "report_story.txt"
 EVIL = "</script><img src=x onerror=alert(1)>\"'&"
 KILLED = Injection("F1", "leader killed", Outcome.BIT, "", "SIGKILL to broker 1", 1, 2, 3)
+UNNOTICED = Injection("F1", "leader killed", Outcome.AGAIN, "nothing noticed it", "SIGKILL to broker 2", 1, None, 3)
 VOID = Injection("F7", "leader paused", Outcome.VOID, "no effect", "", 1, None, 3)
 SKIPPED = Injection("F19", "leader cut off", Outcome.SKIPPED, "needs root")
 TP = TopicPartition("t", 0)
@@ -132,14 +133,29 @@ def test_report_of_a_long_run_stays_below_five_megabytes() -> None:
         (judged(I1=(0, 0)), [KILLED], None, "Not proved"),
         (judged(TP), [KILLED], None, "Not proved"),
         (judged(), [KILLED, VOID], None, "Not proved"),
+        (judged(), [UNNOTICED, KILLED], True, "Passed: 1 fault hit the cluster, and every promise was kept."),
+        (judged(), [UNNOTICED], None, "Not proved"),
+        (judged(I19=(10, 1)), [UNNOTICED, KILLED], False, "Failed: a promise was broken"),
         (judged(), [KILLED, SKIPPED], None, "Not proved"),
     ],
 )
 def test_only_a_complete_run_has_passed(
     verdict_: Verdict | None, faults: list[Injection], passed: bool | None, says: str
 ) -> None:
-    found, sentence, _ = headline(verdict_, count_rows([fault.row for fault in faults], faults))
+    found, sentence, _ = headline(verdict_, count_rows([*{fault.row for fault in faults}], faults))
     assert (found, sentence.startswith(says)) == (passed, True)
+
+
+def test_page_shows_an_attempt_and_its_repeat() -> None:
+    texts = PageTexts(page("repeated", RunFacts(0, 9), [UNNOTICED, KILLED], judged())).texts
+    assert "Passed: 1 fault hit the cluster, and every promise was kept." in texts
+    assert "(F1 leader killed (again), 0.00 s – 0.00 s: SIGKILL to broker 2)" in texts
+    heads = texts.index("injected")
+    assert texts[heads : heads + 12] == [
+        *("injected", "bit", "again", "void", "skipped"),
+        *("F1", "leader killed", "2", "1", "1", "0", "0"),
+    ]
+    assert texts[texts.index("again", heads + 12) :][:2] == ["again", "nothing noticed it"]
 
 
 def test_reasons_against_a_run_are_listed() -> None:

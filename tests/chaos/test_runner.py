@@ -56,7 +56,7 @@ async def test_fault_may_cost_more_while_leaders_are_moved(
 async def test_fault_without_an_effect_is_void(tmp_path: Path) -> None:
     cluster, fault = made_in(tmp_path)
     fault.bites = False
-    (injection,) = await Run(tmp_path, cluster, fault).go("F1")
+    *_, injection = await Run(tmp_path, cluster, fault).go("F1")
     assert (injection.outcome, injection.t_bit) == (Outcome.VOID, None)
     assert injection.why == "nothing in the cluster noticed it"
 

@@ -18,6 +18,7 @@ from verify.chaos.saved_run import judge_again
 
 STORY = random_case(7)
 BIT = Injection("F1", "leader killed", Outcome.BIT, "epoch 1 → 2", "SIGKILL to broker 2", t_inject=1000 * MS)
+AGAIN = replace(BIT, outcome=Outcome.AGAIN, why="nothing in the cluster noticed it")
 
 
 def kept(directory: Path, case: Case = STORY, *injections: Injection, rows: tuple[str, ...] = ("F1",)) -> Path:
@@ -34,15 +35,50 @@ def test_injections_survive_a_round_trip(tmp_path: Path) -> None:
     whole = Injection("F7", "zombie", Outcome.VOID, "why", "what", 1, 2, 3, 4, 5, 6.5, 7, False, True, "late")
     FaultsFile(tmp_path).add(whole)
     FaultsFile(tmp_path).add(BIT)
-    assert read_faults(tmp_path) == [whole, BIT]
+    FaultsFile(tmp_path).add(AGAIN)
+    assert read_faults(tmp_path) == [whole, BIT, AGAIN]
 
 
 def test_correct_run_passes_again_and_counts_its_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept(tmp_path)
     assert run(["chaos", "check", str(tmp_path)]) == 0
     message = capsys.readouterr().out
-    assert ["F1", "leader", "killed", "1", "1", "0", "0"] in [line.split() for line in message.splitlines()]
+    assert ["F1", "leader", "killed", "1", "1", "0", "0", "0"] in [line.split() for line in message.splitlines()]
     assert "I22" in message and message.endswith("KEPT: every fault bit, and every promise was kept\n")
+
+
+def test_fault_that_bit_at_its_repeat_is_shown_and_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(tmp_path, STORY, AGAIN, BIT)
+    assert run(["chaos", "check", str(tmp_path)]) == 0
+    message = capsys.readouterr().out
+    heads, row = message.splitlines()[:2]
+    assert heads.split() == ["ROW", "FAULT", "INJECTED", "BIT", "AGAIN", "VOID", "SKIPPED"]
+    assert row.split() == ["F1", "leader", "killed", "2", "1", "1", "0", "0"]
+    assert "\ninjected again, because the cluster did not notice an earlier attempt: F1\nKEPT: " in message
+
+
+def test_fault_that_bit_at_its_repeat_is_counted_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(tmp_path, STORY, AGAIN, BIT)
+    assert run(["chaos", "check", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (row,) = found["rows"]
+    assert (row["injected"], row["bit"], row["again"], row["void"]) == (2, 1, 1, 0)
+    assert (found["repeated"], found["shortcomings"]) == (["F1"], [])
+
+
+def test_fault_that_never_bit_is_not_proved_by_its_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(tmp_path, STORY, AGAIN, AGAIN, replace(AGAIN, outcome=Outcome.VOID))
+    assert run(["chaos", "check", str(tmp_path)]) == 3
+    message = capsys.readouterr().out
+    assert "\nvoid, so these faults prove nothing: F1\n" in message
+    assert "\ninjected again, because the cluster did not notice an earlier attempt: F1\nNOT PROVED: " in message
+
+
+def test_violation_during_a_repeated_attempt_breaks_the_run(tmp_path: Path) -> None:
+    kept(tmp_path, STORY, replace(AGAIN, broke="broker 2 took 12 s to stop"), BIT)
+    result = judge_again(tmp_path)
+    assert result.status == 1
+    assert result.verdict is not None and [row.key for row in result.verdict.violated] == ["I19"]
 
 
 def test_violation_is_found_again_from_the_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

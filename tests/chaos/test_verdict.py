@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tidelog.model import TopicPartition
 from verify.chaos.injections import Injection, Outcome
 from verify.chaos.results.verdict import BROKEN, KEPT, UNPROVED, RowCount, count_rows, exit_status, shortcomings
@@ -21,13 +23,14 @@ def judged(**differing: tuple[int, int]) -> Verdict:
 ALL_SEEN = judged()
 BIT = Injection("F1", "leader killed", Outcome.BIT, "epoch 1 → 2", t_inject=1)
 VOID = Injection("F1", "leader killed", Outcome.VOID, "no effect", t_inject=1)
+AGAIN = replace(VOID, outcome=Outcome.AGAIN)
 TOO_QUIET = Injection("F2", "follower killed", Outcome.VOID, "only 3 records acknowledged in the second before it")
 SKIPPED = Injection("F19", "leader cut off", Outcome.SKIPPED, "needs root")
 
 
 def test_run_with_all_promises_proved_passes() -> None:
     counts = count_rows(["F1"], [BIT, BIT])
-    assert counts == [RowCount("F1", "leader killed", injected=2, bit=2, void=0, skipped=0)]
+    assert counts == [RowCount("F1", "leader killed", injected=2, bit=2, again=0, void=0, skipped=0)]
     assert shortcomings(counts, ALL_SEEN) == []
     assert exit_status(counts, ALL_SEEN) == KEPT == 0
 
@@ -46,6 +49,37 @@ def test_void_fault_proves_nothing_even_if_another_of_its_row_bit() -> None:
     counts = count_rows(["F1"], [BIT, VOID])
     assert (counts[0].injected, counts[0].bit, counts[0].void) == (2, 1, 1)
     assert exit_status(counts, ALL_SEEN) == UNPROVED == 3
+
+
+@pytest.mark.parametrize("attempts", [2, 3])
+def test_fault_that_bites_at_a_repeat_passes(attempts: int) -> None:
+    counts = count_rows(["F1"], [*[AGAIN] * (attempts - 1), BIT])
+    assert counts == [RowCount("F1", "leader killed", attempts, bit=1, again=attempts - 1, void=0, skipped=0)]
+    assert shortcomings(counts, ALL_SEEN) == []
+    assert exit_status(counts, ALL_SEEN) == KEPT
+
+
+def test_fault_that_never_bites_stays_a_shortcoming() -> None:
+    counts = count_rows(["F1"], [AGAIN, AGAIN, VOID])
+    assert counts == [RowCount("F1", "leader killed", injected=3, bit=0, again=2, void=1, skipped=0)]
+    assert shortcomings(counts, ALL_SEEN) == ["void, so these faults prove nothing: F1"]
+    assert exit_status(counts, ALL_SEEN) == UNPROVED
+
+
+@pytest.mark.parametrize(
+    "following",
+    [[], [replace(BIT, row="F2")], [replace(BIT, name="leader paused")], [replace(BIT, row="F2"), BIT]],
+    ids=["no step", "another row", "another kind", "another row between"],
+)
+def test_repeated_attempt_without_its_repeat_is_void(following: list[Injection]) -> None:
+    (count,) = count_rows(["F1"], [AGAIN, *following])
+    assert (count.again, count.void) == (0, 1)
+    assert exit_status([count], ALL_SEEN) == UNPROVED
+
+
+def test_violation_takes_precedence_over_a_repeat_that_bites() -> None:
+    assert exit_status(count_rows(["F1"], [AGAIN, BIT]), judged(I19=(10, 1))) == BROKEN
+    assert exit_status(count_rows(["F1"], [AGAIN, AGAIN, VOID]), judged(I19=(10, 1))) == BROKEN
 
 
 def test_fault_without_load_is_void_and_not_injected() -> None:

@@ -3,7 +3,8 @@
 A run derives a schedule of rows from its seed. For each step the run creates a new `Fault` and waits until the load is
 high enough. Then the run calls `inject`, waits for the duration of the fault, calls `heal`, and waits until all
 replicas are in sync. Finally `bit` states whether the cluster noticed the fault. A fault without an effect has proved
-nothing, and is reported as void. A result of `broken` is a violation (I19).
+nothing. The run injects such a fault again, at most twice, and reports the fault as void if the last attempt had no
+effect either. A result of `broken` is a violation (I19) in each attempt.
 
 A fault writes each change to the machine into `target.undo` before it makes the change. After a Ctrl-C, or after a
 SIGKILL of the tool, the same run or the next run undoes these entries.

@@ -23,9 +23,13 @@ class Outcome(StrEnum):
 
     BIT = "bit"
     """The fault was injected, and the cluster noticed it."""
+    AGAIN = "again"
+    """The fault was injected and healed, but the cluster did not notice it. The next step is another attempt of the
+    same fault, and decides.
+    """
     VOID = "void"
-    """The step proved nothing, because the cluster did not notice the fault, or the fault could not be injected or
-    healed.
+    """The step proved nothing, because the cluster did not notice the last attempt of the fault, or the fault could
+    not be injected or healed.
     """
     SKIPPED = "skipped"
     """The fault cannot be injected in this environment."""
@@ -37,7 +41,7 @@ class Injection:
 
     name             the fault's description; empty if no fault is implemented for the row
     what             the victims and the action; empty if the fault was not injected
-    why              how the cluster noticed the fault, or why the step is void or skipped
+    why              how the cluster noticed the fault, or why the step is repeated, void or skipped
     t_inject         when the injection began
     t_bit            when the cluster was first seen to notice the fault; None: never
     t_heal           when the healing ended

@@ -27,7 +27,7 @@ from verify.chaos.results.final_logs import copy_replica_logs, read_final_logs
 from verify.chaos.results.judging import judge
 from verify.chaos.results.resources import ResourceCounts
 from verify.chaos.results.tail import HistoryTail
-from verify.chaos.results.verdict import BROKEN, RowCount, count_rows, exit_status, shortcomings
+from verify.chaos.results.verdict import BROKEN, RowCount, count_rows, exit_status, repeated, shortcomings
 from verify.chaos.run_directory import RESULTS, WorkDirectory
 from verify.chaos.runner import LEAST_RATE, MOST_HEALING_S, FaultRunner, Reporter
 from verify.chaos.scenarios import Scenario
@@ -98,6 +98,13 @@ class Result:
         them. Empty: none.
         """
         return shortcomings(self.rows, self.verdict, self.troubles)
+
+    @property
+    def repeated(self) -> list[str]:
+        """Return the rows with a fault that was injected again, because the cluster did not notice an earlier
+        attempt.
+        """
+        return repeated(self.rows)
 
     @property
     def must_be_kept(self) -> bool:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 from tidelog.errors import LocalError, TidelogError
 from verify.chaos.fault import Catalogue, Evidence, Fault, Target, View
@@ -22,6 +23,9 @@ from verify.chaos.targets.cluster_views import Views
 LEAST_RATE = 200
 #: The number of operations that must succeed during a fault that leaves a majority, or soon after its permitted pause.
 LEAST_DURING = 100
+#: The most repeats of a step whose fault the cluster did not notice. A busy machine can hide the effect of a fault by
+#: chance, for example if a broker starts so slowly that its old session is over. A lasting reason hides all attempts.
+MOST_REPEATS = 2
 #: Time limits of waiting for the load, of a view of the cluster, of an injection and of a healing.
 _RATE_S, _SIGHT_S, _INJECT_S, _HEAL_S = 30.0, 15.0, 120.0, 120.0
 #: The time in which all replicas must be in sync after a fault is healed.
@@ -31,6 +35,14 @@ _SECOND_NS = 1_000_000_000
 
 #: Errors that a fault may raise and that are no defects of the tool itself.
 _FAULT_ERRORS = (TidelogError, OSError, subprocess.SubprocessError)
+
+
+class _Next(Enum):
+    """The continuation after an attempt: the next step of the schedule, the same step again, or the end of the run."""
+
+    STEP = auto()
+    REPEAT = auto()
+    END = auto()
 
 
 class Reporter:
@@ -74,15 +86,15 @@ class FaultRunner:
         here.
 
         Those rows are recorded as skipped at the begin. The call returns early if the run is asked to stop, if a fault
-        cannot be healed, or if the cluster does not recover within 60 s. The end of `seconds` interrupts no step. A
-        stop shortens the current step, but an injected fault is healed and recorded.
+        cannot be healed, or if the cluster does not recover within 60 s. The end of `seconds` interrupts no step and no
+        repeat. A stop shortens the current step, but an injected fault is healed and recorded.
         """
         possible = self._possible(rows)
         deadline = self._deadline(seconds)
         for step in steps if possible else ():
             if self.stop.is_set() or (step.number >= len(rows) and self.now_ns() >= deadline):
                 return
-            if (kinds := possible.get(step.row)) and not await self._step(step, kinds[step.kind % len(kinds)]()):
+            if (kinds := possible.get(step.row)) and not await self._attempts(step, kinds[step.kind % len(kinds)]):
                 return
 
     def _possible(self, rows: Sequence[str]) -> Catalogue:
@@ -108,12 +120,21 @@ class FaultRunner:
         reasons = [why for need in fault.needs if (why := self.target.lacks(need)) is not None]
         return "; ".join(sorted(set(reasons)))
 
-    async def _step(self, step: Step, fault: Fault) -> bool:
-        """Run one step: pause, elect preferred leaders, wait for load, inject and heal.
+    async def _attempts(self, step: Step, kind: Callable[[], Fault]) -> bool:
+        """Run one step, and repeat the step at most `MOST_REPEATS` times while the cluster does not notice the fault.
 
-        Return False if the fault was not healed or the cluster has not recovered, so that no step may follow. Without
-        enough load or a view of the cluster, the result is True, and the step is recorded as void unless the run is
-        asked to stop.
+        Return False if the fault was not healed or the cluster has not recovered, so that no step may follow.
+        """
+        repeats = 0
+        while (following := await self._attempt(step, kind(), repeats < MOST_REPEATS)) is _Next.REPEAT:
+            step, repeats = step.repeated(), repeats + 1
+        return following is _Next.STEP
+
+    async def _attempt(self, step: Step, fault: Fault, may_repeat: bool) -> _Next:
+        """Run one attempt of a step: pause, elect preferred leaders, wait for load, inject and heal.
+
+        Without enough load or a view of the cluster, the attempt is recorded as void unless the run is asked to stop,
+        and the next step follows.
         """
         await self._pause(step.pause_ms / 1000)
         with suppress(TidelogError):
@@ -121,8 +142,8 @@ class FaultRunner:
         if (reason := await self._reason_not_to_inject()) is not None:
             if not self.stop.is_set():
                 self._end(_injection(fault, Outcome.VOID, reason))
-            return True
-        return await self._inject(step, fault)
+            return _Next.STEP
+        return await self._inject(step, fault, may_repeat)
 
     async def _reason_not_to_inject(self) -> str | None:
         """Wait up to 30 s for enough load, then up to 15 s for a view of the cluster. Return None if both exist.
@@ -145,7 +166,12 @@ class FaultRunner:
                     return f"cannot observe the cluster before the fault: {error}"
                 await self._pause(_LOOK_EVERY_S)
 
-    async def _inject(self, step: Step, fault: Fault) -> bool:
+    async def _inject(self, step: Step, fault: Fault, may_repeat: bool) -> _Next:
+        """Inject and heal the fault, wait until all replicas are in sync, and record the outcome.
+
+        Only an attempt that went as planned and that the cluster did not notice is repeated. Another failure would stay
+        hidden if a later attempt succeeded.
+        """
         begin = self.now_ns()
         trouble, what = "", ""
         self.reporter.status(f"{fault.row} {fault.name}")
@@ -163,10 +189,16 @@ class FaultRunner:
         injection = self._judge(fault, begin, healed, end)
         injection = replace(injection, what=what, t_whole=whole, was_cut_short=was_cut_short)
         trouble = trouble or unhealed
+        is_repeated = False
         if trouble:
             injection = replace(injection, outcome=Outcome.VOID, why=trouble)
+        elif may_repeat and injection.outcome is Outcome.VOID and whole is not None and not self.stop.is_set():
+            is_repeated = True
+            injection = replace(injection, outcome=Outcome.AGAIN)
         self._end(injection)
-        return not unhealed and whole is not None
+        if unhealed or whole is None:
+            return _Next.END
+        return _Next.REPEAT if is_repeated else _Next.STEP
 
     async def _until_stop(self, injecting: Awaitable[str]) -> str:
         """Return the result of the injection. Cancel it after 120 s or if the run is asked to stop, and raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 #: The range of pauses before a fault, so that faults hit the cluster in different states.
 _PAUSE_MS = (0, 1_500)
@@ -33,6 +33,14 @@ class Step:
         """Return the duration in milliseconds for a fault with these least and greatest durations."""
         least, most = bounds
         return least + round(self.span * (most - least))
+
+    def repeated(self) -> Step:
+        """Return the step that repeats this one: the same kind of the same row, with other random choices.
+
+        The choices depend only on those of this step, so that the rest of the schedule stays the same.
+        """
+        rng = random.Random(self.rng_seed)
+        return replace(self, span=rng.random(), pause_ms=rng.randint(*_PAUSE_MS), rng_seed=rng.getrandbits(32))
 
 
 def schedule(seed: int, rows: Sequence[str], kinds: Mapping[str, int]) -> Iterator[Step]:

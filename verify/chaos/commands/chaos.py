@@ -131,8 +131,9 @@ def chaos(
     r"""Inject faults into a cluster, and report whether the cluster kept its promises.
 
     This command starts a cluster of three brokers and a load of clients, and records what clients and brokers observe.
-    The command then injects one fault after another and heals each fault before the next. Finally a checker decides
-    whether any record was lost, duplicated, reordered or visible too early.
+    The command then injects one fault after another and heals each fault before the next. A fault that the cluster does
+    not notice is injected again, at most twice, and the last attempt decides. Finally a checker decides whether any
+    record was lost, duplicated, reordered or visible too early.
 
     With --bootstrap-servers the faults are injected into a cluster that already runs on this machine. That is the
     cluster of the last tidelog up, or one in containers that docker compose started. The histories of its brokers are

@@ -94,8 +94,8 @@ def lines_of(result: Result, *, most_findings: int = MOST_FINDINGS) -> Iterator[
 
     At most `most_findings` violations of each invariant are shown in full.
     """
-    rows = [(row.row, row.name or None, row.injected, row.bit, row.void, row.skipped) for row in result.rows]
-    yield from format_table(("row", "fault", "injected", "bit", "void", "skipped"), rows)
+    rows = [(row.row, row.name or None, row.injected, row.bit, row.again, row.void, row.skipped) for row in result.rows]
+    yield from format_table(("row", "fault", "injected", "bit", "again", "void", "skipped"), rows)
     yield ""
     if result.verdict is not None:
         yield from result.verdict.lines(most_findings=most_findings)
@@ -123,6 +123,8 @@ def _command(request: Request) -> str:
 
 def _words(result: Result) -> Iterator[str]:
     yield from result.shortcomings
+    if result.repeated:
+        yield f"injected again, because the cluster did not notice an earlier attempt: {', '.join(result.repeated)}"
     if result.status == BROKEN:
         yield f"BROKEN: at least one promise was broken; the evidence is in {result.results}"
     elif result.status == KEPT:
@@ -140,6 +142,7 @@ def as_object(result: Result, *, kept: bool = True) -> dict[str, object]:
         "rows": [asdict(row) for row in result.rows],
         "verdict": None if result.verdict is None else result.verdict.to_json(),
         "shortcomings": result.shortcomings,
+        "repeated": result.repeated,
         "results": str(result.results) if kept else None,
     }
 

@@ -122,20 +122,21 @@ def _faults(counts: Sequence[RowCount], faults: Sequence[Injection], axis: Axis)
     if not counts:
         return element("p", "No fault was injected.")
     summary = _table(
-        ("row", "fault", "#injected", "#bit", "#void", "#skipped"),
+        ("row", "fault", "#injected", "#bit", "#again", "#void", "#skipped"),
         [
             [
                 element("td", each.row, class_="word"),
                 element("td", each.name),
                 _number(each.injected),
                 _number(each.bit),
+                _number(each.again, "warning" if each.again else ""),
                 _number(each.void, "warning" if each.void else ""),
                 _number(each.skipped, "warning" if each.skipped else ""),
             ]
             for each in counts
         ],
     )
-    kinds = {"bit": "good", "void": "warning", "skipped": "warning"}
+    kinds = {"bit": "good", "again": "warning", "void": "warning", "skipped": "warning"}
     rows = [
         [
             element("td", fault.row, class_="word"),

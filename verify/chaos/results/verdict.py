@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from verify.chaos.injections import Injection, Outcome
 from verify.chaos.scenarios import row_number
@@ -18,7 +19,8 @@ class RowCount:
     """The counts of one row.
 
     name      the description of the row's first recorded step; empty: none
-    injected  the number of injections that began; each of them is `bit` or `void`
+    injected  the number of injections that began; each of them is `bit`, `again` or `void`
+    again     the number of injections that the cluster did not notice and that another attempt followed
     void      the number of steps that proved nothing, also of those that were not injected
     skipped   the number of fault kinds that cannot be injected here; 1 for a row without an implemented fault
     """
@@ -27,6 +29,7 @@ class RowCount:
     name: str
     injected: int
     bit: int
+    again: int
     void: int
     skipped: int
 
@@ -34,11 +37,11 @@ class RowCount:
 def count_rows(asked: Sequence[str], injections: Sequence[Injection]) -> list[RowCount]:
     """Return the counts of each requested row, ordered as in the catalogue of faults.
 
-    A row that was not reached has counts of 0.
+    A row that was not reached has counts of 0. `injections` must be in the order of the run.
     """
-    counts = []
+    counts, judged = [], list(_judged(injections))
     for row in sorted(asked, key=row_number):
-        ours = [injection for injection in injections if injection.row == row]
+        ours = [injection for injection in judged if injection.row == row]
         outcomes = [injection.outcome for injection in ours]
         counts.append(
             RowCount(
@@ -46,11 +49,29 @@ def count_rows(asked: Sequence[str], injections: Sequence[Injection]) -> list[Ro
                 next((injection.name for injection in ours if injection.name), ""),
                 sum(injection.t_inject is not None for injection in ours),
                 outcomes.count(Outcome.BIT),
+                outcomes.count(Outcome.AGAIN),
                 outcomes.count(Outcome.VOID),
                 outcomes.count(Outcome.SKIPPED),
             )
         )
     return counts
+
+
+def _judged(injections: Sequence[Injection]) -> Iterator[Injection]:
+    """Yield the injections. A repeated attempt is void if its repeat is missing, because then nothing decides about it.
+
+    The repeat of an attempt is the next injection, of the same row and with the same name. A run that is stopped or
+    killed before the repeat leaves none.
+    """
+    for injection, following in zip_longest(injections, injections[1:]):
+        is_repeated = following is not None and (following.row, following.name) == (injection.row, injection.name)
+        is_void = injection.outcome is Outcome.AGAIN and not is_repeated
+        yield replace(injection, outcome=Outcome.VOID) if is_void else injection
+
+
+def repeated(counts: Sequence[RowCount]) -> list[str]:
+    """Return the rows with an attempt that the cluster did not notice and that another attempt followed."""
+    return [count.row for count in counts if count.again]
 
 
 def shortcomings(counts: Sequence[RowCount], verdict: Verdict | None, troubles: Sequence[str] = ()) -> list[str]:
