@@ -75,7 +75,8 @@ _STOP_S = 1.0
 _LINGER_MS = 10_000
 #: While memory is scarce, a peer that is waited for has to move this many bytes between two checks.
 _LEAST_PROGRESS_BYTES = 64 * 1024
-#: Complaints about one address are logged at most once in this time, so that a bad client cannot fill the disk.
+#: Complaints about one address are logged at most once in this time for each protocol that it speaks, so that a bad
+#: client cannot fill the disk.
 _COMPLAINT_PAUSE_MS = 10_000
 _MAX_COMPLAINTS = 1_000
 #: A refusal names at most this many addresses.
@@ -138,7 +139,7 @@ class KafkaListener:
         self._tasks: set[asyncio.Task[Frames]] = set()
         self._all_closed = asyncio.Event()
         self._by_address: Counter[str] = Counter()
-        self._complaints: dict[str, int] = {}
+        self._complaints: dict[tuple[str, str], int] = {}  # by address and protocol
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._is_stopping = False
@@ -218,13 +219,13 @@ class KafkaListener:
             self._all_closed.set()
 
     def refused(self, connection: Connection, error: FrameError) -> None:
-        """Log why a connection is closed, at most once in some seconds for each address."""
-        now_ms, address = self._clock.monotonic_ms(), connection.peer[0]
-        if now_ms - self._complaints.get(address, -_COMPLAINT_PAUSE_MS) < _COMPLAINT_PAUSE_MS:
+        """Log why a connection is closed, at most once in some seconds for each address and protocol."""
+        now_ms, kind = self._clock.monotonic_ms(), (connection.peer[0], error.protocol)
+        if now_ms - self._complaints.get(kind, -_COMPLAINT_PAUSE_MS) < _COMPLAINT_PAUSE_MS:
             return
         if len(self._complaints) >= _MAX_COMPLAINTS:
             self._complaints.clear()
-        self._complaints[address] = now_ms
+        self._complaints[kind] = now_ms
         hint = f"; {self._native_hint()}" if error.protocol == ZEROMQ else ""
         log.warning("%s: %s:%d %s%s: the connection is closed", self._name, *connection.peer, error.reason, hint)
 

@@ -256,6 +256,20 @@ async def test_bad_bytes_close_their_connection_with_one_log_line(name: str, cap
 
 
 @on_both_loops
+async def test_noise_of_an_address_hides_no_other_protocol(caplog: pytest.LogCaptureFixture) -> None:
+    kinds = ("noise", "HTTP", "TLS")
+    async with live() as broker:
+        with caplog.at_level(logging.WARNING):
+            for name in kinds * 2:
+                client = await broker.client()
+                client.send(BAD[name][0])
+                assert await client.rest() == b""
+        assert len(caplog.records) == len(kinds)
+        for name, record in zip(kinds, caplog.records, strict=True):
+            assert BAD[name][1] in record.getMessage()
+
+
+@on_both_loops
 async def test_refused_requests_have_no_duration() -> None:
     def refuse() -> Outcome:
         raise InvalidRequestError("at once")
