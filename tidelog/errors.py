@@ -583,7 +583,7 @@ class UnknownLeaderEpochError(BrokerError):
 
 
 class UnsupportedCompressionTypeError(BrokerError):
-    """A record batch names a compression codec that is not defined."""
+    """A record batch has a compression codec that is not defined, or that this version of the request cannot have."""
 
     code = 76
 

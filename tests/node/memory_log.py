@@ -17,9 +17,9 @@ from storage.log.retention import SegmentFacts
 from storage.log.timestamp_lookup import SegmentTime, offsets_by_segment_time
 from storage.segments.timestamp_search import RecordSearch, TimestampOffset
 from storage.steps import Steps
-from tidelog.errors import InvalidRecordError, OffsetOutOfRangeError, StorageError
+from tidelog.errors import BrokerError, InvalidRecordError, OffsetOutOfRangeError, StorageError
 from tidelog.model import Buffer, TopicPartition
-from tidelog.records import Record, assign_offsets, decode_records, is_message_set, iter_headers, read_header
+from tidelog.records import Record, assign_offsets, decode_records, iter_headers, read_header
 
 
 class MemoryLog:
@@ -85,9 +85,10 @@ class MemoryLog:
         return AppendInfo(base_offset, self.log_end_offset - 1)
 
     def find_repeated(self, batch: Buffer) -> AppendInfo | None:
-        if is_message_set(batch):
+        try:
+            header = read_header(batch)
+        except BrokerError:
             return None
-        header = read_header(batch)
         if header.producer_id >= 0:
             for old in map(read_header, self.batches):
                 if (old.producer_id, old.base_sequence) == (header.producer_id, header.base_sequence):

@@ -11,8 +11,10 @@ from node.purgatory.delayed_response import DelayedResponse
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.deferred_response import DeferredResponse
-from tidelog.errors import BrokerError, InvalidRequestError
+from node.runtime.old_kafka_requests import ZstdFreeFetch
+from tidelog.errors import BrokerError, InvalidRequestError, UnsupportedCompressionTypeError
 from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse, Response
+from tidelog.records import Codec
 
 #: The most bytes in one answer of a listener that sends files, unless the fetch waits for more. A socket accepts about
 #: this many at once, and a broker reads the rest of a file into memory.
@@ -121,7 +123,8 @@ class Fetches:
         if request.replica_id >= 0:
             return self._followers.handle(request, context)
         replicas = self._replicas
-        targets = [_resolve(replicas, requested) for requested in request.partitions]
+        zstd_free = isinstance(request, ZstdFreeFetch)
+        targets = [_resolve(replicas, requested, zstd_free) for requested in request.partitions]
         due_ms = context.due_ms(replicas.clock.monotonic_ms(), request.max_wait_ms)
         delayed = DelayedFetch(due_ms, replicas, request, targets, context.sends_files)
         if request.max_wait_ms == 0 or request.min_bytes == 0 or not targets:
@@ -132,9 +135,18 @@ class Fetches:
         return delayed.response
 
 
-def _resolve(replicas: ReplicaManager, requested: FetchPartition) -> FetchTarget | FetchPartitionResponse:
+def _resolve(
+    replicas: ReplicaManager, requested: FetchPartition, zstd_free: bool
+) -> FetchTarget | FetchPartitionResponse:
+    """Return what to read for a partition, or the answer that refuses it.
+
+    UNSUPPORTED_COMPRESSION_TYPE if `zstd_free` and the topic's compression.type is zstd. As in Kafka, batches are not
+    looked at, so that a producer's own zstd is read with compression.type=producer.
+    """
     try:
         replica = leader_for(replicas, requested)
+        if zstd_free and replica.log.config.codec == Codec.ZSTD:
+            raise UnsupportedCompressionTypeError(f"{replica.topic_partition}: Fetch before version 10 has no zstd")
     except BrokerError as error:
         return refusal(requested, error)
     return FetchTarget(requested, replica, replica.partition.leader_epoch)

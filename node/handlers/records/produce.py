@@ -16,12 +16,17 @@ from node.replication.leader_appends import ACKS_ALL, ACKS_NONE, AppendOutcome, 
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.deferred_response import DeferredResponse
 from node.runtime.keyed_queue import KeyedQueue
-from node.runtime.old_format_partition import OldFormatPartition
+from node.runtime.old_kafka_requests import OldFormatPartition, ZstdFreePartition
 from node.runtime.step_runner import StepRunner
 from storage.configs.log_config import LogConfig
 from storage.log.batch_validation import ValidatedBatch, conversion_steps, validation_steps
 from storage.steps import SteppedWork, Steps
-from tidelog.errors import BrokerError, InvalidRequiredAcksError, RequestTimedOutError
+from tidelog.errors import (
+    BrokerError,
+    InvalidRequiredAcksError,
+    RequestTimedOutError,
+    UnsupportedCompressionTypeError,
+)
 from tidelog.model import TopicPartition
 from tidelog.protocol.messages import (
     ProducePartition,
@@ -30,7 +35,8 @@ from tidelog.protocol.messages import (
     ProduceResponse,
     Response,
 )
-from tidelog.records import is_message_set
+from tidelog.records import Codec, is_message_set
+from tidelog.records.header import CODEC_MASK, HEADER, HEADER_BYTES, MAGIC
 
 _KNOWN_ACKS = (ACKS_ALL, ACKS_NONE, 1)
 
@@ -120,6 +126,8 @@ class Produces:
         """Validate the batch, which may take a long step, and append it. Return the refusal if there is one."""
         try:
             replica = self._appends.leader_or_raise(self._replicas.get_or_raise(tp), acks)
+            if isinstance(part, ZstdFreePartition):
+                _raise_if_zstd(part)
             while True:
                 config = replica.log.config
                 try:
@@ -156,6 +164,14 @@ def _failures(outcomes: list[AppendOutcome]) -> ProduceResponse:
     return ProduceResponse(
         tuple(each for each in outcomes if isinstance(each, ProducePartitionResponse) and each.error_code)
     )
+
+
+def _raise_if_zstd(part: ZstdFreePartition) -> None:
+    if len(part.records) < HEADER_BYTES:
+        return  # the validation refuses it
+    _, _, _, magic, _, attributes, *_ = HEADER.unpack_from(part.records)
+    if magic == MAGIC and attributes & CODEC_MASK == Codec.ZSTD:
+        raise UnsupportedCompressionTypeError("a Produce request before version 7 cannot have batches in zstd")
 
 
 def _validation(part: ProducePartition, config: LogConfig, now_ms: int) -> Steps[ValidatedBatch]:

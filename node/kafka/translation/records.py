@@ -12,7 +12,7 @@ from node.kafka.topic_names import TopicNames
 from node.kafka.translation.leaders import LeaderHints
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnection
-from node.runtime.old_format_partition import OldFormatPartition
+from node.runtime.old_kafka_requests import OldFormatPartition, ZstdFreeFetch, ZstdFreePartition
 from node.runtime.stored_fetch_partition import StoredFetchPartition
 from tidelog.clock import Clock
 from tidelog.errors import (
@@ -42,6 +42,8 @@ from tidelog.protocol.kafka.primitives import ZERO_UUID, uuid_to_text
 
 #: The first version of Produce in which clients send record batches instead of message sets.
 _BATCHES_IN_PRODUCE = 3
+#: The first versions of Produce and Fetch whose records may be compressed with zstd (KIP-110).
+_ZSTD_IN_PRODUCE, _ZSTD_IN_FETCH = 7, 10
 #: Errors of a fetch session, which say nothing about partitions.
 _SESSION_ERRORS = (FetchSessionIdNotFoundError, InvalidFetchSessionEpochError, FetchSessionTopicIdError)
 #: The first versions of Fetch that name the new leader, and its address (KIP-951).
@@ -72,7 +74,7 @@ class RecordTranslation:
         for topic in request.topic_data:
             if topic.name not in written:
                 call.client.note_written(topic.name)
-        partition_type = native.ProducePartition if call.version >= _BATCHES_IN_PRODUCE else OldFormatPartition
+        partition_type = _partition_type(call.version)
         partitions = tuple(
             # A decoded request has no stored bytes.
             partition_type(topic.name, each.index, b"" if each.records is None else cast(Buffer, each.records))
@@ -152,8 +154,9 @@ class RecordTranslation:
             if (partition := member.to_read) is None or partition.topic != name:
                 partition = member.to_read = _to_read(name, topic_id, member.requested)
             to_read.append(partition)
+        request_type = native.FetchRequest if call.version >= _ZSTD_IN_FETCH else ZstdFreeFetch
         outcome = self._handle(
-            native.FetchRequest(
+            request_type(
                 CONSUMER_REPLICA_ID,
                 0 if unknown else request.max_wait_ms,
                 request.min_bytes,
@@ -249,6 +252,12 @@ class RecordTranslation:
                 for topic in request.topics
             ),
         )
+
+
+def _partition_type(version: int) -> type[native.ProducePartition]:
+    if version >= _ZSTD_IN_PRODUCE:
+        return native.ProducePartition
+    return ZstdFreePartition if version >= _BATCHES_IN_PRODUCE else OldFormatPartition
 
 
 def _raise_first(failures: native.ProduceResponse) -> None:

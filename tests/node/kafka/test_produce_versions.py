@@ -16,7 +16,7 @@ from tidelog.protocol.kafka.messages.records import (
     ProduceRequest,
     TopicProduceData,
 )
-from tidelog.records import Codec, read_header
+from tidelog.records import Codec, encode_batch, read_header
 
 VERSIONS = range(11)
 T0 = 1_700_000_000_000
@@ -83,6 +83,18 @@ def test_old_versions_may_send_batches(version: int) -> None:
             await cluster.elect(1)
             assert (await produce(cluster, batch_of(b"v"), version)).error_code == 0
             assert cluster.leader.log().values == [b"v"]
+
+    story()
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_old_versions_may_send_batches_in_zstd(version: int) -> None:
+    @on_virtual_time
+    async def story() -> None:
+        async with MemoryCluster() as cluster:
+            await cluster.elect(1)
+            batch = encode_batch([(T0, b"k", b"v", ())], codec=Codec.ZSTD)
+            assert (await produce(cluster, batch, version)).error_code == 0
 
     story()
 

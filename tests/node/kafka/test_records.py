@@ -15,10 +15,12 @@ from tests.virtual_time import on_virtual_time
 from tidelog.errors import (
     FencedLeaderEpochError,
     InconsistentTopicIdError,
+    InvalidRecordError,
     InvalidTimestampError,
     NotLeaderOrFollowerError,
     UnknownLeaderEpochError,
     UnknownTopicIdError,
+    UnsupportedCompressionTypeError,
 )
 from tidelog.protocol.control_messages import ListenerAddress, TopicInfo, UpdateMetadataRequest
 from tidelog.protocol.kafka.messages.records import (
@@ -32,10 +34,12 @@ from tidelog.protocol.kafka.messages.records import (
     TopicProduceData,
 )
 from tidelog.protocol.kafka.primitives import ZERO_UUID, uuid_from_text
+from tidelog.records import Codec, encode_batch, read_header
 
 PRODUCE, FETCH = range(3, 11), range(4, 18)
 TOPIC_ID, OTHER_ID = "A" * 21 + "Q", "B" * 21 + "Q"
 NO_LEADER = LeaderIdAndEpoch()
+T0 = 1_700_000_000_000
 
 
 class Stage:
@@ -164,7 +168,43 @@ async def test_failure_of_acks_0_is_an_error_and_success_has_no_answer(stage: St
     assert refused.error_code == NotLeaderOrFollowerError.code
 
 
+@pytest.mark.parametrize("version", PRODUCE)
+@on_stage
+async def test_zstd_is_refused_before_version_7(stage: Stage, version: int) -> None:
+    batch = encode_batch([(T0, b"k", b"v", ())], codec=Codec.ZSTD)
+    produced, _ = await stage.produce(version, batch)
+    if version >= 7:
+        assert (produced.error_code, produced.base_offset) == (0, 0)
+    else:
+        assert (produced.error_code, produced.base_offset) == (UnsupportedCompressionTypeError.code, -1)
+        assert stage.cluster.leader.log().values == []
+    malformed, _ = await stage.produce(version, batch[:60])
+    assert malformed.error_code == InvalidRecordError.code
+
+
 # --- Fetch ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", FETCH)
+@on_stage
+async def test_topic_in_zstd_is_fetched_from_version_10_on(stage: Stage, version: int) -> None:
+    stage.cluster.configs = {**stage.cluster.configs, "compression.type": "zstd"}
+    await stage.elect(1)
+    await stage.cluster.produce(b"a")
+    found, _ = await stage.fetch(version)
+    if version >= 10:
+        assert (found.error_code, values_of(found.records, 0)) == (0, [b"a"])
+    else:
+        unsupported = UnsupportedCompressionTypeError.code
+        assert (found.error_code, found.high_watermark, found.records) == (unsupported, -1, b"")
+
+
+@pytest.mark.parametrize("version", FETCH)
+@on_stage
+async def test_zstd_of_producers_is_fetched_in_every_version(stage: Stage, version: int) -> None:
+    await stage.produce(9, encode_batch([(T0, b"k", b"v", ())], codec=Codec.ZSTD))
+    found, _ = await stage.fetch(version)
+    assert (found.error_code, read_header(found.records).codec, values_of(found.records, 0)) == (0, Codec.ZSTD, [b"v"])
 
 
 @pytest.mark.parametrize("version", FETCH)
