@@ -86,6 +86,10 @@ class LeaderAppends:
             raise refusal
         return _pending(appended, replica)
 
+    def nothing(self, replica: Replica) -> ProducePartitionResponse:
+        """Return the answer for a message set without messages: success, and no offset, as from Kafka's brokers."""
+        return ProducePartitionResponse(*replica.topic_partition, 0, log_start_offset=replica.log.log_start_offset)
+
     def refusal(self, tp: TopicPartition, error: BrokerError) -> ProducePartitionResponse:
         """Return the answer for a partition whose batch was refused.
 

@@ -128,6 +128,8 @@ class Produces:
             replica = self._appends.leader_or_raise(self._replicas.get_or_raise(tp), acks)
             if isinstance(part, ZstdFreePartition):
                 _raise_if_zstd(part)
+            if isinstance(part, OldFormatPartition) and not len(part.records):
+                return self._appends.nothing(replica)
             while True:
                 config = replica.log.config
                 try:

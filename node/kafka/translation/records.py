@@ -76,8 +76,11 @@ class RecordTranslation:
                 call.client.note_written(topic.name)
         partition_type = _partition_type(call.version)
         partitions = tuple(
+            # Null records are refused in every version, unlike a message set without messages.
+            native.ProducePartition(topic.name, each.index, b"")
+            if each.records is None
             # A decoded request has no stored bytes.
-            partition_type(topic.name, each.index, b"" if each.records is None else cast(Buffer, each.records))
+            else partition_type(topic.name, each.index, cast(Buffer, each.records))
             for topic in request.topic_data
             for each in topic.partition_data
         )

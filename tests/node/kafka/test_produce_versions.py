@@ -9,7 +9,7 @@ from tests.node.client_requests import TP, batch_of
 from tests.node.kafka.kafka_requests import ask
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time
-from tidelog.errors import InvalidRecordError, MessageTooLargeError
+from tidelog.errors import InvalidRecordError, MessageTooLargeError, NotEnoughReplicasError
 from tidelog.protocol.kafka.messages.records import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -31,7 +31,7 @@ def formats_of(version: int) -> list[bytes]:
     return [plain, *(wrapped(plain, codec, magic) for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4))]
 
 
-async def produce(cluster: MemoryCluster, records: bytes, version: int) -> PartitionProduceResponse:
+async def produce(cluster: MemoryCluster, records: bytes | None, version: int) -> PartitionProduceResponse:
     partition = PartitionProduceData(index=TP.partition, records=records)
     request = ProduceRequest(
         acks=-1, timeout_ms=5000, topic_data=(TopicProduceData(name=TP.topic, partition_data=(partition,)),)
@@ -95,6 +95,36 @@ def test_old_versions_may_send_batches_in_zstd(version: int) -> None:
             await cluster.elect(1)
             batch = encode_batch([(T0, b"k", b"v", ())], codec=Codec.ZSTD)
             assert (await produce(cluster, batch, version)).error_code == 0
+
+    story()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_message_set_without_messages_succeeds_without_an_offset(version: int) -> None:
+    @on_virtual_time
+    async def story() -> None:
+        async with MemoryCluster() as cluster:
+            await cluster.elect(1)
+            await cluster.produce(b"before")
+            produced = await produce(cluster, b"", version)
+            expected = 0 if version < 3 else InvalidRecordError.code
+            assert (produced.error_code, produced.base_offset, produced.log_append_time_ms) == (expected, -1, -1)
+            assert cluster.leader.log().values == [b"before"]
+            await cluster.shrink(1)
+            produced = await produce(cluster, b"", version)
+            assert produced.error_code == NotEnoughReplicasError.code, "the partition is checked as for a batch"
+
+    story()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_null_records_are_refused_in_every_version(version: int) -> None:
+    @on_virtual_time
+    async def story() -> None:
+        async with MemoryCluster() as cluster:
+            await cluster.elect(1)
+            produced = await produce(cluster, None, version)
+            assert (produced.error_code, produced.base_offset) == (InvalidRecordError.code, -1)
 
     story()
 
