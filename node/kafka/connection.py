@@ -5,7 +5,8 @@ group, lets the next request begin. Any other request that takes longer holds ba
 depend on its effect. A connection whose peer does not read its responses stops reading requests. Other connections go
 on meanwhile.
 
-A request that has begun is never cancelled when its connection is lost, because it may be half done.
+A request that has begun is never cancelled when its connection is lost, because it may be half done. But if a request
+only waits, its operation learns that the response is not needed any more. So the fetch of a lost consumer ends.
 
 A request that fails without a response closes the connection. No later request begins, and the responses to earlier
 requests are sent first.
@@ -52,12 +53,16 @@ class LaterFrames:
     """A response whose request has had its effects, so that the next request may begin.
 
     subscribe   called once with the function to call with the frames, or with the reason to close the connection
+    abandon     called if the connection is lost before the response is known
     """
 
-    __slots__ = ("subscribe",)
+    __slots__ = ("abandon", "subscribe")
 
-    def __init__(self, subscribe: Callable[[Callable[[Frames | FrameError], None]], None]) -> None:
+    def __init__(
+        self, subscribe: Callable[[Callable[[Frames | FrameError], None]], None], abandon: Callable[[], None]
+    ) -> None:
         self.subscribe = subscribe
+        self.abandon = abandon
 
 
 #: The buffers of a response; None if the request gets none; or a response that is not known yet.
@@ -96,12 +101,14 @@ class Owner(Protocol):
 class _Slot:
     """The place of one response in the order of the requests.
 
+    later     provides the response, if it was not known when the request had its effects
     failure   why the connection must be closed instead of sending this response
     """
 
-    __slots__ = ("buffers", "failure", "is_done", "size_bytes")
+    __slots__ = ("buffers", "failure", "is_done", "later", "size_bytes")
 
     def __init__(self) -> None:
+        self.later: LaterFrames | None = None
         self.failure: FrameError | None = None
         self.is_done = False
         self.buffers: Frames = ()
@@ -321,6 +328,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._slots.append(slot)
         if isinstance(outcome, LaterFrames):
+            slot.later = outcome
             outcome.subscribe(partial(self._answer_later, slot))
         elif isinstance(outcome, Awaitable):
             self._task = asyncio.ensure_future(outcome)
@@ -401,8 +409,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _drop_requests(self) -> None:
         self._waiting.clear()
-        self._slots.clear()
         self._waiting_bytes = self._parked_bytes = 0
+        slots, self._slots = self._slots, deque()
+        for slot in slots:
+            if slot.later is not None and not slot.is_done:
+                slot.later.abandon()
 
     # --- memory --------------------------------------------------------------------------------------
 

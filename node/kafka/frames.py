@@ -1,7 +1,7 @@
 """Split a stream of bytes into frames: a size (int32), then so many bytes.
 
-The claimed size is bounded, and memory is allocated as bytes arrive. A silent connection costs none, and a claim alone
-costs at most 128 KB.
+The claimed size is bounded, and memory is allocated as bytes arrive: at most twice as much as has arrived of a large
+frame. A silent connection and a claim alone cost hardly any memory.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from struct import Struct
 _SIZE = Struct(">i")
 #: Size of the buffer that all connections of one event loop read into. A larger frame gets a buffer of its own.
 READ_BYTES = 64 * 1024
-#: The first buffer of a larger frame; the buffer doubles until the frame fits.
-_LARGE_BYTES = 128 * 1024
+#: A larger frame gets its own buffer when so many of its bytes have arrived. The buffer is twice as large as the bytes
+#: in it, and doubles until the frame fits.
+_LARGE_BYTES = READ_BYTES // 2
 #: After a read with more frames than this, the connection reads fewer bytes at once. Splitting a whole buffer of the
 #: smallest frames would delay other connections by half a millisecond.
 _MANY_FRAMES = 100
@@ -60,7 +61,7 @@ class FrameReader:
         self._max_frame_bytes = max_frame_bytes
         self._shared = shared
         self._read_bytes = len(shared)
-        self._held = b""  # the first bytes of a frame that fits into the shared buffer
+        self._held = b""  # the first bytes of a frame, fewer than the shared buffer has
         self._large: bytearray | None = None
         self._large_end = 0
         self._large_size = 0
@@ -107,9 +108,9 @@ class FrameReader:
             frames.append(memoryview(bytes(shared[body : body + size])))
             begin = body + size
         self._read_bytes = _READ_BYTES_OF_MANY if len(frames) > _MANY_FRAMES else len(shared)
-        if end - begin >= _SIZE.size and size > len(shared) - _SIZE.size:
+        if end - begin >= _LARGE_BYTES and size > len(shared) - _SIZE.size:
             held = shared[begin + _SIZE.size : end]
-            self._large, self._large_size, self._large_end = bytearray(min(size, _LARGE_BYTES)), size, len(held)
+            self._large, self._large_size, self._large_end = bytearray(min(size, 2 * len(held))), size, len(held)
             self._large[: len(held)] = held
             self._held = b""
         else:

@@ -397,4 +397,4 @@ def _later(outcome: Later, finish: Callable[[Response | None], Frames]) -> Later
 
         deferred.on_complete(on_complete)
 
-    return LaterFrames(subscribe)
+    return LaterFrames(subscribe, deferred.abandon)

@@ -2,8 +2,9 @@
 
 An operation watches keys. The code that changes the state behind a key calls `check_and_complete(key)`. The code that
 owns the clock calls `expire(now_ms)`. An operation completes exactly once: its condition has come true, or the caller
-has forced it, or it has expired. From then on only the heap of deadlines refers to it. The heap is rebuilt before more
-than half of its entries are completed operations.
+has forced it, or it has expired. An operation whose answer is not needed any more is dropped instead. From then on
+only the heap of deadlines refers to it. The heap is rebuilt before more than half of its entries are completed
+operations.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class DelayedOperation(ABC):
     """An operation that completes later.
 
     deadline_ms   monotonic; from then on `expire` completes the operation
-    completed     whether the operation has completed or expired; set once, only by the purgatory
+    completed     whether the operation has completed, has expired or was dropped; set once, only by the purgatory
     begun_ns      when the operation began to wait; set by the purgatory
     """
 
@@ -138,6 +139,14 @@ class Purgatory(Generic[K, Op]):
         waiting = list(self._keys)
         return sum(self.force_complete_operation(operation) for operation in waiting)
 
+    def drop(self, operation: Op) -> bool:
+        """Remove an operation without an answer. Return False if it does not wait here."""
+        if operation not in self._keys:
+            return False
+        self._remove(operation)
+        self._maybe_rebuild_heap()
+        return True
+
     def expire(self, now_ms: int) -> int:
         """Expire the waiting operations whose deadline is at or before `now_ms`. Return their number."""
         expired = 0
@@ -158,16 +167,20 @@ class Purgatory(Generic[K, Op]):
     def _finish(self, operation: Op, answer: Callable[[], None]) -> None:
         # The operation is marked and removed before it answers, because the answer may complete other operations, and
         # their code must not find this one waiting.
+        if self._remove(operation):
+            self.waits.add(self._now_ns() - operation.begun_ns)
+        answer()
+
+    def _remove(self, operation: Op) -> bool:
+        """Mark the operation as completed, and remove it from its keys. Return whether it has waited."""
         operation.completed = True
         keys = self._keys.pop(operation, None)
-        if keys is not None:
-            self.waits.add(self._now_ns() - operation.begun_ns)
         for key in dict.fromkeys(keys or ()):  # a request may name the same key twice
             watchers = self._watchers[key]
             del watchers[operation]
             if not watchers:
                 del self._watchers[key]
-        answer()
+        return keys is not None
 
     def _maybe_rebuild_heap(self) -> None:
         if len(self._deadlines) > _SMALL_HEAP and len(self._deadlines) > 2 * len(self._keys):

@@ -95,6 +95,31 @@ def test_forced_operation_answers_once_and_is_removed() -> None:
     assert operation.answers == ["complete"]
 
 
+def test_dropped_operation_never_answers_and_is_not_measured() -> None:
+    purgatory: Purgatory[str, Waiting] = Purgatory()
+    dropped, other = Waiting(100), Waiting(200)
+    for operation in (dropped, other):
+        purgatory.try_complete_else_watch(operation, ["a", "b"])
+    assert purgatory.drop(dropped)
+    assert not purgatory.drop(dropped)
+    assert (len(purgatory), purgatory.next_deadline_ms()) == (1, 200)
+    assert purgatory.force_complete("a") == 1
+    assert not purgatory.drop(other)
+    assert (dropped.answers, other.answers) == ([], ["complete"])
+    assert (purgatory.expired, sum(purgatory.waits.counts)) == (0, 1)
+
+
+def test_heap_of_deadlines_forgets_dropped_operations() -> None:
+    purgatory: Purgatory[str, Waiting] = Purgatory()
+    operations = [Waiting(30_000) for _ in range(10_000)]
+    for operation in operations:
+        purgatory.try_complete_else_watch(operation, ["a"])
+    for operation in operations:
+        purgatory.drop(operation)
+    assert len(purgatory._deadlines) < 200
+    assert not purgatory._watchers
+
+
 def test_new_operation_expires_at_once_if_the_purgatory_is_full() -> None:
     purgatory: Purgatory[str, Waiting] = Purgatory(capacity=1)
     first, second = Waiting(100), Waiting(100)

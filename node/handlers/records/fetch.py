@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from node.handlers.records.follower_fetch import FollowerFetches
 from node.handlers.records.read_partition import MAX_RESPONSE_BYTES, leader_for, read_partition, refusal
@@ -131,7 +132,9 @@ class Fetches:
             return delayed.answer()
         # A fetch with a partition that was refused does not wait.
         keys = {target.replica.topic_partition for target in targets if isinstance(target, FetchTarget)}
-        replicas.purgatories.consumer_fetches.try_complete_else_watch(delayed, keys)
+        fetches = replicas.purgatories.consumer_fetches
+        if not fetches.try_complete_else_watch(delayed, keys):
+            delayed.response.on_abandon(partial(fetches.drop, delayed))
         return delayed.response
 
 

@@ -97,6 +97,7 @@ class Owner:
         self.begun: list[bytes] = []
         self.reasons: list[str] = []
         self.waiting: dict[bytes, Callable[[Frames | FrameError], None]] = {}
+        self.abandoned: list[bytes] = []
         self.slow: dict[bytes, asyncio.Future[Frames | None]] = {}
         self.open = self.settled = 0
         self.at_ns = self.request_ns = 0
@@ -136,7 +137,7 @@ class Owner:
             def subscribe(receive: Callable[[Frames | FrameError], None]) -> None:
                 self.waiting[text] = receive
 
-            return LaterFrames(subscribe)
+            return LaterFrames(subscribe, lambda: self.abandoned.append(text))
         future: asyncio.Future[Frames | None] = asyncio.get_running_loop().create_future()
         self.slow[text] = future
         return future
@@ -288,6 +289,22 @@ async def test_answer_after_the_connection_is_lost_is_dropped(request_: bytes) -
         owner.answer(request_)
     await asyncio.sleep(0)
     assert (transport.sent, owner.open) == (b"", 0)
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+async def test_waiting_requests_of_a_closed_connection_are_abandoned(is_lost: bool) -> None:
+    owner, connection, _ = connected()
+    send(connection, b"wait 1", b"wait 2", b"wait 3", b"slow 4", b"wait 5")
+    owner.answer(b"wait 2")
+    assert owner.abandoned == []
+    if is_lost:
+        connection.connection_lost(None)
+    else:
+        connection.end()
+        connection.connection_lost(None)
+    assert owner.abandoned == [b"wait 1", b"wait 3"], "wait 2 has its response, and wait 5 has not begun"
+    for request in owner.abandoned:
+        owner.answer(request)
 
 
 async def test_request_goes_on_when_its_connection_is_lost() -> None:
