@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.adapters import kcat
+from tests.clients.adapters.builds import SPARK_KAFKA_VERSION
 from tests.clients.adapters.foreign_client import ForeignClient
 from tests.clients.adapters.registry import CLIENTS, NAMES
 
@@ -30,7 +32,7 @@ def address(servers: str) -> str:
 
 
 def test_page_has_a_program_for_each_library() -> None:
-    assert set(PROGRAMS) == set(NAMES) - {"kcat"}
+    assert set(PROGRAMS) == {*NAMES, "Spark"} - {"kcat"}
 
 
 needs_kcat = pytest.mark.skipif(kcat.PROGRAM is None, reason="this machine has no kcat (Debian: apt-get install kcat)")
@@ -56,20 +58,31 @@ def test_commands_of_the_readme_write_and_read(servers: str) -> None:
     assert (ended.returncode, ended.stdout) == (0, "hello\n"), ended.stderr
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+#: Spark downloads its Kafka source from Maven Central.
+SPARK = pytest.param("Spark", marks=[pytest.mark.slow, pytest.mark.timeout(600)])
+
+
+@pytest.mark.parametrize("name", [*(each for each in PROGRAMS if each != "Spark"), SPARK])
 def test_program_of_the_page_runs_as_typed(address: str, tmp_path: Path, name: str) -> None:
     program = PROGRAMS[name]
     assert ADDRESS in program
+    if name == "Spark" and shutil.which("java") is None:
+        pytest.skip("this machine has no java")
     ended = subprocess.run(
         [sys.executable, "-c", program.replace(ADDRESS, address)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=540 if name == "Spark" else 60,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
     assert re.fullmatch(r"(\d+) b'key' b'value'\n\1\n", ended.stdout), ended.stdout
+
+
+def test_program_of_spark_has_the_tested_version() -> None:
+    assert f'"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_KAFKA_VERSION}"' in PROGRAMS["Spark"]
+    assert f"`spark-sql-kafka-0-10` {SPARK_KAFKA_VERSION} in PySpark" in PAGE
 
 
 def test_table_names_tests_that_exist() -> None:
