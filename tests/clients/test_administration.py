@@ -76,6 +76,13 @@ def partitions_of(cluster: RunningCluster, topic: str) -> list[list[int]]:
     return [list(each.replicas) for each in described.partitions]
 
 
+def broker_setting(confluent: AdminClient, broker: str, name: str) -> str:
+    """Return the setting of a running broker, as confluent-kafka sees it."""
+    resource = ConfigResource(ResourceType.BROKER, broker)
+    value: str = confluent.describe_configs([resource])[resource].result(S)[name].value
+    return value
+
+
 def commit(servers: str, group: str, topic: str, offset: int) -> None:
     consumer = ck.Consumer({"bootstrap.servers": servers, "group.id": group})
     with closing(consumer):
@@ -234,6 +241,24 @@ def test_kafka_python_changes_settings(cluster: RunningCluster, python: kafka.Ka
     assert configs_of(cluster, topic) == {"min.insync.replicas": "2"}
 
 
+def test_kafka_python_changes_settings_of_running_brokers(
+    confluent: AdminClient, python: kafka.KafkaAdminClient
+) -> None:
+    def resource(configs: Any) -> kafka.admin.ConfigResource:
+        return kafka.admin.ConfigResource("BROKER", "3", configs=configs)
+
+    def own() -> dict[str, str]:
+        """Return the settings that differ from those of the broker's file."""
+        described = python.describe_configs([resource(None)], config_filter="modified")["broker"]["3"]
+        return {name: entry["value"] for name, entry in described.items()}
+
+    python.alter_configs([resource({"max.connections": "9001"})])
+    assert own()["max.connections"] == broker_setting(confluent, "3", "max.connections") == "9001"
+    python.reset_configs([resource(["max.connections"])])
+    assert "max.connections" not in own()
+    assert broker_setting(confluent, "3", "max.connections") == "10000"
+
+
 def test_kafka_python_deletes_records(
     client: Callable[[str], ForeignClient], python: kafka.KafkaAdminClient, written: str
 ) -> None:
@@ -331,6 +356,23 @@ async def test_aiokafka_changes_topics_and_settings(cluster: RunningCluster, ser
         assert ("retention.ms", "7") in {tuple(entry[:2]) for entry in described.resources[0][4]}
         await client.delete_topics(["by-aio"])
         assert "by-aio" not in await client.list_topics()
+
+
+async def test_aiokafka_changes_settings_of_running_brokers(servers: str, confluent: AdminClient) -> None:
+    async with aio(servers) as client:
+
+        async def replace(configs: dict[str, str]) -> str:
+            """Replace the broker's own settings, and return what `max.connections` is then."""
+            resource = AioConfigResource(AioConfigResourceType.BROKER, "3", configs)
+            for response in await client.alter_configs([resource]):
+                assert [code for code, *_ in response.resources if code] == []
+            return broker_setting(confluent, "3", "max.connections")
+
+        assert await replace({"max.connections": "9002"}) == "9002"
+        asked = AioConfigResource(AioConfigResourceType.BROKER, "3")
+        answers = [entry for each in await client.describe_configs([asked]) for entry in each.resources]
+        assert ("max.connections", "9002") in {tuple(entry[:2]) for entries in answers for entry in entries[4]}
+        assert await replace({}) == "10000"
 
 
 async def test_aiokafka_deletes_records_and_shows_groups(

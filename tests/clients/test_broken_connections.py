@@ -20,8 +20,7 @@ pytestmark = pytest.mark.xdist_group("broken connections")  # all tests share on
 FEWEST, MOST = 400, 8000
 CUTS = 3
 EVERY = 7
-#: kcat sends so few requests that none of its connections is cut. Its library is that of confluent-kafka.
-PRODUCERS = tuple(name for name in NAMES + PROGRAMS if name != "kcat")
+PRODUCERS = NAMES + PROGRAMS
 #: The clients of the normal selection.
 SELECTED = ("confluent-kafka", "aiokafka")
 

@@ -123,6 +123,17 @@ class AioKafka:
         finally:
             await producer.stop()
 
+    def topics(self) -> list[str]:
+        return asyncio.run(self._topics())
+
+    async def _topics(self) -> list[str]:
+        consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=self._servers)
+        await consumer.start()
+        try:
+            return list(await consumer.topics())
+        finally:
+            await consumer.stop()
+
     def begin_transactions(self) -> None:
         try:
             asyncio.run(asyncio.wait_for(self._begin_transactions(), TIMEOUT_S))

@@ -164,6 +164,9 @@ class ProgramClient:
         found: list[int] = self.ask("partitions", topic=topic)
         return found
 
+    def topics(self) -> list[str]:
+        return list(self.ask("topics"))
+
     def begin_transactions(self) -> None:
         self.ask("begin_transactions")
 

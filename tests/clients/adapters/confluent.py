@@ -85,6 +85,9 @@ class ConfluentKafka:
     def partitions(self, topic: str) -> list[int]:
         return sorted(AdminClient(self._common).list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions)
 
+    def topics(self) -> list[str]:
+        return list(AdminClient(self._common).list_topics(timeout=TIMEOUT_S).topics)
+
     def begin_transactions(self) -> None:
         producer = ck.Producer({**self._common, "transactional.id": "payments"})
         try:

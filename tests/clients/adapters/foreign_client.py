@@ -82,6 +82,10 @@ class ForeignClient(Protocol):
         """Return the partitions of the topic that the client's metadata has."""
         ...
 
+    def topics(self) -> list[str]:
+        """Return the names of all topics, among which may be internal ones."""
+        ...
+
     def begin_transactions(self) -> None:
         """Ask for transactions. `RefusedError` is raised if the cluster has none."""
         ...

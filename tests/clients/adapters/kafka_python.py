@@ -100,6 +100,10 @@ class KafkaPython:
         with closing(self._consumer()) as consumer:
             return sorted(consumer.partitions_for_topic(topic) or ())
 
+    def topics(self) -> list[str]:
+        with closing(self._consumer()) as consumer:
+            return list(consumer.topics())
+
     def begin_transactions(self) -> None:
         try:
             with closing(

@@ -78,6 +78,9 @@ class Kcat:
         found = json.loads(self._run("-L", "-t", topic, "-J"))["topics"]
         return sorted(each["partition"] for each in found[0]["partitions"])
 
+    def topics(self) -> list[str]:
+        return [each["topic"] for each in json.loads(self._run("-L", "-J"))["topics"]]
+
     def begin_transactions(self) -> None:
         command = self._command(
             "-P", "-t", "none", "-X", "transactional.id=payments", "-X", "transaction.timeout.ms=9000"

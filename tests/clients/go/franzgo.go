@@ -358,6 +358,12 @@ func (f franzGo) administer(command line) (any, error) {
 				err = deleted.Err
 			}
 			return nil, err
+		case "remove_member":
+			left, err := admin.LeaveGroup(ctx, kadm.LeaveGroup(command.Group).InstanceIDs(command.Name))
+			if err == nil {
+				err = left.Error()
+			}
+			return nil, err
 		case "log_dirs":
 			return franzLogDirs(ctx, admin)
 		case "elect":

@@ -343,6 +343,20 @@ func (s saramaClient) administer(command line) (any, error) {
 		return nil, admin.DeleteConsumerGroupOffset(command.Group, command.Topic, command.Partition)
 	case "delete_group":
 		return nil, admin.DeleteConsumerGroup(command.Group)
+	case "remove_member":
+		left, err := admin.RemoveMemberFromConsumerGroup(command.Group, []string{command.Name})
+		if err != nil {
+			return nil, err
+		}
+		if left.Err != sarama.ErrNoError {
+			return nil, left.Err
+		}
+		for _, each := range left.Members {
+			if each.Err != sarama.ErrNoError {
+				return nil, each.Err
+			}
+		}
+		return nil, nil
 	case "log_dirs":
 		described, err := admin.DescribeLogDirs(command.Brokers)
 		found := map[string]map[string]int64{}

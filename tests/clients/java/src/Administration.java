@@ -19,6 +19,7 @@ import org.apache.kafka.clients.admin.DescribeConfigsOptions;
 import org.apache.kafka.clients.admin.ListTopicsOptions;
 import org.apache.kafka.clients.admin.LogDirDescription;
 import org.apache.kafka.clients.admin.MemberDescription;
+import org.apache.kafka.clients.admin.MemberToRemove;
 import org.apache.kafka.clients.admin.NewPartitionReassignment;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
@@ -76,8 +77,8 @@ final class Administration {
                     text("group"), Map.of(tp(), new OffsetAndMetadata(number("offset"), "moved"))).all().get();
             case "delete_group_offset" -> admin.deleteConsumerGroupOffsets(text("group"), Set.of(tp())).all().get();
             case "delete_group" -> admin.deleteConsumerGroups(List.of(text("group"))).all().get();
-            case "remove_members" -> admin.removeMembersFromConsumerGroup(
-                    text("group"), new RemoveMembersFromConsumerGroupOptions()).all().get();
+            case "remove_member" -> admin.removeMembersFromConsumerGroup(text("group"),
+                    new RemoveMembersFromConsumerGroupOptions(Set.of(new MemberToRemove(text("name"))))).all().get();
             case "log_dirs" -> logDirs();
             case "elect" -> elect();
             case "reassign" -> reassign();
