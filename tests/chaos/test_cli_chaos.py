@@ -112,6 +112,14 @@ def test_running_cluster_is_broken_only_with_yes(
     assert f"this command injects faults into the cluster in {home}: pass --yes" in capsys.readouterr().err
 
 
+def test_help_has_a_line_for_each_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["chaos", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    begin = lines.index("  Exit status:")
+    assert [line.split()[0] for line in lines[begin + 1 : begin + 5]] == ["0", "1", "2", "3"]
+    assert not any("\\b" in line for line in lines)
+
+
 def test_help_names_every_scenario_and_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["chaos", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())

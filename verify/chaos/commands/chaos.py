@@ -128,7 +128,7 @@ def chaos(
     yes: bool,
     as_json: bool,
 ) -> int:
-    r"""Inject faults into a cluster, and report whether the cluster kept its promises.
+    """Inject faults into a cluster, and report whether the cluster kept its promises.
 
     This command starts a cluster of three brokers and a load of clients, and records what clients and brokers observe.
     The command then injects one fault after another and heals each fault before the next. A fault that the cluster does
