@@ -136,7 +136,7 @@ class EmbeddedZooKeeper:
     ) -> None:
         self.stop()
 
-    def start(self, timeout_ms: int = 20_000) -> None:
+    def start(self, timeout_ms: int = 60_000) -> None:
         """Start the server and wait until it serves, at most `timeout_ms`.
 
         Raises LocalError with what is missing, or why the start failed.
