@@ -117,6 +117,21 @@ class Purgatory(Generic[K, Op]):
                 completed += 1
         return completed
 
+    def watching(self, key: K) -> int:
+        """Return the number of operations that watch `key`."""
+        return len(self._watchers.get(key, ()))
+
+    def operations(self, key: K) -> list[Op]:
+        """Return the operations that watch `key`, in the order of their arrival."""
+        return list(self._watchers.get(key, ()))
+
+    def check(self, operation: Op) -> bool:
+        """Complete one operation if its condition has come true. Return False if not, or if it does not wait here."""
+        if operation not in self._keys or not operation.is_satisfied():
+            return False
+        self._finish(operation, operation.on_complete)
+        return True
+
     def force_complete(self, key: K) -> int:
         """Complete all operations that watch `key`, whether their condition holds or not. Return their number."""
         watchers = self._watchers.get(key)

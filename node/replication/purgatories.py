@@ -1,7 +1,8 @@
 """The four purgatories of a broker: produces, consumer fetches, follower fetches, and deletions of records.
 
 Appends and acknowledgements only mark what has changed. Once for each turn of the event loop `complete_ready` checks
-the waiting requests. So one answer to a follower carries all partitions to which this turn has appended.
+the waiting requests. So one answer to a follower carries all partitions to which this turn has appended. If very many
+consumers wait for one partition, some of them are checked in later turns.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from node.purgatory.delayed_response import DelayedResponse
+from node.purgatory.gradual_checks import GradualChecks
 from node.purgatory.purgatory import Purgatory
 from node.replication.delayed_produce import DelayedProduce
 from node.replication.fetch_sessions import FetchSession, FetchSessions
@@ -29,6 +31,7 @@ class Purgatories:
     def __init__(self, soon: Callable[[Callable[[], None]], object], now_ns: Callable[[], int] = lambda: 0) -> None:
         self._soon = soon
         self._scheduled = False
+        self._is_checking = False
         self._active_sessions: dict[FetchSession, None] = {}
         self._advanced: dict[TopicPartition, None] = {}
         self.sessions = FetchSessions()
@@ -37,6 +40,7 @@ class Purgatories:
         self.consumer_fetches: Purgatory[TopicPartition, DelayedResponse] = Purgatory(
             now_ns=now_ns, on_earlier=alarm.set
         )
+        self._checks = GradualChecks(self.consumer_fetches)
         self.follower_fetches: Purgatory[FetchSession, DelayedResponse] = Purgatory(now_ns=now_ns, on_earlier=alarm.set)
         self.deletions: Purgatory[TopicPartition, DelayedResponse] = Purgatory(now_ns=now_ns, on_earlier=alarm.set)
 
@@ -96,7 +100,8 @@ class Purgatories:
             self.follower_fetches.check_and_complete(session)
         for tp in advanced:
             self.produces.check_and_complete(tp)
-            self.consumer_fetches.check_and_complete(tp)
+            self._checks.changed(tp)
+        self._go_on_checking_soon()
 
     def expire(self, now_ms: int) -> None:
         """Expire the requests whose deadline is at or before `now_ms`."""
@@ -117,3 +122,13 @@ class Purgatories:
         if not self._scheduled:
             self._scheduled = True
             self._soon(self.complete_ready)
+
+    def _go_on_checking_soon(self) -> None:
+        if self._checks and not self._is_checking:
+            self._is_checking = True
+            self._soon(self._go_on_checking)
+
+    def _go_on_checking(self) -> None:
+        self._is_checking = False
+        self._checks.go_on()
+        self._go_on_checking_soon()
