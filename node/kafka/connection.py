@@ -362,14 +362,19 @@ class Connection(asyncio.BufferedProtocol):
                 self._end_if_done()
 
     def _fail(self, slot: _Slot, error: FrameError) -> None:
-        """Begin no further request, and close the connection when the responses to earlier requests are sent."""
+        """Begin no further request, and close the connection when the responses to earlier requests are sent.
+
+        If the peer has ended, close the connection at once, because it does not wait for responses.
+        """
         if not self.is_open:
             return
-        if self._slots[0] is slot:
+        if self._slots[0] is slot or self._has_peer_ended:
             self.refuse(error)
             return
         slot.is_done, slot.failure = True, error
         self._has_failed = True
+        # The part of a next request would take memory, and perhaps the only turn to read while memory is scarce.
+        self._reader = FrameReader(self._owner.max_frame_bytes, self._owner.read_buffer)
         self._waiting.clear()
         self._waiting_bytes = 0
         self._count()

@@ -432,3 +432,26 @@ async def test_connection_that_awaits_its_end_holds_no_requests() -> None:
     await turns()
     send(connection, b"now " + b"y" * 10_000)
     assert (owner.memory.held_bytes, transport.is_ended) == (0, False)
+
+
+async def test_failure_closes_a_connection_whose_peer_has_ended() -> None:
+    owner, connection, transport = connected()
+    send(connection, b"wait 1", b"slow 2", b"none 3")
+    assert connection.eof_received(), "none 3 waits"
+    owner.slow[b"slow 2"].set_exception(FrameError("sent nonsense"))
+    await turns()
+    assert (transport.is_ended, owner.reasons, owner.abandoned) == (True, ["sent nonsense"], [b"wait 1"])
+
+
+async def test_connection_that_has_failed_holds_no_part_of_a_request() -> None:
+    owner, connection, _ = connected()
+    send(connection, b"wait 1", b"slow 2")
+    begin = (pack(">i", 300_000) + b"now ").ljust(50_000, b"x")
+    connection.get_buffer(-1)[: len(begin)] = begin
+    connection.buffer_updated(len(begin))
+    assert owner.memory.held_bytes >= len(begin)
+    owner.slow[b"slow 2"].set_exception(FrameError("sent nonsense"))
+    await turns()
+    assert (connection.held_bytes, owner.memory.held_bytes) == (0, 0), "the request will never be read"
+    connection.buffer_updated(len(connection.get_buffer(-1)))
+    assert owner.memory.held_bytes == 0
