@@ -206,6 +206,20 @@ async def test_stop_before_a_repeat_leaves_the_fault_unproved(tmp_path: Path) ->
 
 
 @on_virtual_time
+async def test_stop_in_the_pause_before_a_repeat_injects_nothing(tmp_path: Path) -> None:
+    class Stopping(Late):
+        async def heal(self) -> None:
+            await super().heal()
+            asyncio.get_running_loop().call_later(0.3, run.stop.set)
+
+    fault = Stopping(Cluster())
+    run = Run(tmp_path, fault.cluster, fault)
+    injections = await run.go("F1")
+    assert (outcomes(injections), fault.calls) == ([AGAIN], ["injected", "healed"])
+    assert count_rows(["F1"], injections)[0].void == 1
+
+
+@on_virtual_time
 async def test_bound_exceeded_by_a_repeated_attempt_is_judged(tmp_path: Path) -> None:
     class Breaking(Late):
         async def inject(self, target: Target, rng: random.Random) -> str:

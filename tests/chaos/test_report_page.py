@@ -158,6 +158,12 @@ def test_page_shows_an_attempt_and_its_repeat() -> None:
     assert texts[texts.index("again", heads + 12) :][:2] == ["again", "nothing noticed it"]
 
 
+def test_page_shows_an_attempt_without_its_repeat_as_void() -> None:
+    texts = PageTexts(page("stopped", RunFacts(0, 9), [UNNOTICED], judged())).texts
+    assert "(F1 leader killed (void), 0.00 s – 0.00 s: SIGKILL to broker 2)" in texts
+    assert texts[texts.index("nothing noticed it") - 1] == "void"
+
+
 def test_reasons_against_a_run_are_listed() -> None:
     counts = count_rows(["F1", "F7", "F19", "F20"], [KILLED, VOID, SKIPPED])
     _, _, against = headline(judged(TP, I1=(9, 1), I17=(0, 0)), counts, ["the disk was full"])

@@ -133,15 +133,17 @@ class FaultRunner:
     async def _attempt(self, step: Step, fault: Fault, may_repeat: bool) -> _Next:
         """Run one attempt of a step: pause, elect preferred leaders, wait for load, inject and heal.
 
-        Without enough load or a view of the cluster, the attempt is recorded as void unless the run is asked to stop,
-        and the next step follows.
+        Without enough load or a view of the cluster, the attempt is recorded as void, and the next step follows. If the
+        run is asked to stop before the injection, the attempt is not recorded.
         """
         await self._pause(step.pause_ms / 1000)
         with suppress(TidelogError):
             await self.spread()
-        if (reason := await self._reason_not_to_inject()) is not None:
-            if not self.stop.is_set():
-                self._end(_injection(fault, Outcome.VOID, reason))
+        reason = await self._reason_not_to_inject()
+        if self.stop.is_set():
+            return _Next.END
+        if reason is not None:
+            self._end(_injection(fault, Outcome.VOID, reason))
             return _Next.STEP
         return await self._inject(step, fault, may_repeat)
 

@@ -15,7 +15,7 @@ from verify.chaos.report.drawing.markup import Markup, Part, element, together
 from verify.chaos.report.facts import About, RunFacts
 from verify.chaos.report.promises import PROMISES, number_of
 from verify.chaos.report.verdict import headline
-from verify.chaos.results.verdict import RowCount, count_rows
+from verify.chaos.results.verdict import RowCount, count_rows, judged_attempts
 from verify.checker.findings import Finding
 from verify.checker.verdict import Row, Status, Verdict
 
@@ -40,6 +40,7 @@ def page(
     axis = Axis(facts.begin, facts.end)
     absent = unavailable(facts)
     counts = count_rows([*{*about.rows, *(fault.row for fault in faults)}], faults)
+    faults = judged_attempts(faults)
     passed, sentence, against = headline(verdict, counts, about.troubles)
     body = together(
         element("h1", title),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -39,7 +39,7 @@ def count_rows(asked: Sequence[str], injections: Sequence[Injection]) -> list[Ro
 
     A row that was not reached has counts of 0. `injections` must be in the order of the run.
     """
-    counts, judged = [], list(_judged(injections))
+    counts, judged = [], judged_attempts(injections)
     for row in sorted(asked, key=row_number):
         ours = [injection for injection in judged if injection.row == row]
         outcomes = [injection.outcome for injection in ours]
@@ -57,16 +57,18 @@ def count_rows(asked: Sequence[str], injections: Sequence[Injection]) -> list[Ro
     return counts
 
 
-def _judged(injections: Sequence[Injection]) -> Iterator[Injection]:
-    """Yield the injections. A repeated attempt is void if its repeat is missing, because then nothing decides about it.
+def judged_attempts(injections: Sequence[Injection]) -> list[Injection]:
+    """Return the injections. A repeated attempt is void if its repeat is missing, because then no attempt decides.
 
     The repeat of an attempt is the next injection, of the same row and with the same name. A run that is stopped or
     killed before the repeat leaves none.
     """
+    judged = []
     for injection, following in zip_longest(injections, injections[1:]):
         is_repeated = following is not None and (following.row, following.name) == (injection.row, injection.name)
         is_void = injection.outcome is Outcome.AGAIN and not is_repeated
-        yield replace(injection, outcome=Outcome.VOID) if is_void else injection
+        judged.append(replace(injection, outcome=Outcome.VOID) if is_void else injection)
+    return judged
 
 
 def repeated(counts: Sequence[RowCount]) -> list[str]:
