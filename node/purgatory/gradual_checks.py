@@ -17,10 +17,10 @@ MOST_AT_ONCE = 25
 
 
 class GradualChecks(Generic[K, Op]):
-    """The checks of one purgatory that are due. True while there are any.
+    """The checks of one purgatory that are due. The object is true while there are any.
 
     The operations of a key with at most MOST_AT_ONCE of them are checked when the key changes. Those of other keys are
-    checked by `go_on`, where the keys take turns. So ten thousand fetches that wait for one partition do not delay
+    checked by `go_on`, in which the keys take turns. So ten thousand fetches that wait for one partition do not delay
     the requests for others.
     """
 
