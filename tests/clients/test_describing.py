@@ -16,6 +16,7 @@ from tests.clients.adapters.foreign_client import ForeignClient, Record
 from tests.clients.adapters.registry import with_programs
 from tests.clients.cluster_under_test import ClusterUnderTest
 from tests.processes.harness.cluster import RunningCluster
+from tests.processes.harness.waiting import wait_for
 from tidelog import TopicPartition
 
 pytestmark = pytest.mark.xdist_group("clients")  # all tests share one cluster
@@ -70,9 +71,13 @@ async def test_aiokafka_describes_the_same_cluster(cluster: ClusterUnderTest, se
 def test_all_topics_are_listed(
     tidelog_cluster: RunningCluster, client: Callable[[str], ForeignClient], topic: str, name: str
 ) -> None:
-    ours = {each for each in tidelog_cluster.admin.list_topics() if not each.startswith("__")}
-    theirs = {each for each in client(name).topics() if not each.startswith("__")}
-    assert topic in theirs and theirs == ours
+    def listed() -> bool:
+        ours = {each for each in tidelog_cluster.admin.list_topics() if not each.startswith("__")}
+        theirs = {each for each in client(name).topics() if not each.startswith("__")}
+        return topic in theirs and theirs == ours
+
+    # A broker may learn later than another that a topic was created or deleted.
+    wait_for("the same topics for both clients", listed)
 
 
 def test_topic_is_described_with_leader_and_replicas(cluster: ClusterUnderTest, admin: AdminClient, topic: str) -> None:
