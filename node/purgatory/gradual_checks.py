@@ -42,7 +42,10 @@ class GradualChecks(Generic[K, Op]):
             self._left[key] = deque(self._purgatory.operations(key))
 
     def go_on(self) -> None:
-        """Make the next MOST_AT_ONCE checks."""
+        """Make the next MOST_AT_ONCE checks.
+
+        A key that has changed again meanwhile, and has few operations by now, adds the checks of these.
+        """
         keys = list(islice(self._left, MOST_AT_ONCE))
         for key in keys:
             operations = self._left[key]

@@ -130,5 +130,7 @@ class Purgatories:
 
     def _go_on_checking(self) -> None:
         self._is_checking = False
-        self._checks.go_on()
-        self._go_on_checking_soon()
+        try:
+            self._checks.go_on()
+        finally:
+            self._go_on_checking_soon()  # also after the failure of one operation, for those behind it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -86,6 +86,10 @@ class Pretended:
         return self.broke
 
 
+def _makes(fault: Pretended) -> Callable[[], Fault]:
+    return lambda: cast(Fault, fault)
+
+
 class Run:
     """A runner of this cluster in which each step injects the given fault."""
 
@@ -98,7 +102,7 @@ class Run:
         self.spread_at: list[int] = []
         self.course = FaultRunner(
             cast(Target, cluster),
-            {fault.row: [lambda fault=fault: cast(Fault, fault)] for fault in faults},  # type: ignore[misc]
+            {fault.row: [_makes(fault)] for fault in faults},
             self.activity,
             Views(cluster.view),
             self.file,

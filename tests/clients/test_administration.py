@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import aiokafka
@@ -14,9 +14,9 @@ import kafka
 import kafka.admin
 import kafka.errors
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.admin import NewPartitions as AioNewPartitions
 from aiokafka.admin import NewTopic as AioNewTopic
+from aiokafka.admin import RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource as AioConfigResource
 from aiokafka.admin.config_resource import ConfigResourceType as AioConfigResourceType
 from confluent_kafka.admin import (
@@ -31,6 +31,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.admin import ConfigSource as CkConfigSource
 
 from tests.clients.adapters.foreign_client import ForeignClient, Record
+from tests.clients.admin_clients import aiokafka_admin, kafka_python_admin
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.waiting import wait_for
 from tidelog import ConfigResource as OurConfigResource
@@ -49,18 +50,8 @@ def confluent(servers: str) -> AdminClient:
 
 @pytest.fixture
 def python(servers: str) -> Iterator[kafka.KafkaAdminClient]:
-    with closing(kafka.KafkaAdminClient(bootstrap_servers=servers.split(","))) as client:
+    with kafka_python_admin(servers) as client:
         yield client
-
-
-@asynccontextmanager
-async def aio(servers: str) -> AsyncIterator[AIOKafkaAdminClient]:
-    client = AIOKafkaAdminClient(bootstrap_servers=servers)
-    await client.start()
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 def configs_of(cluster: RunningCluster, topic: str) -> dict[str, str | None]:
@@ -341,7 +332,7 @@ def test_kafka_python_moves_replicas_and_elects_leaders(
 
 
 async def test_aiokafka_changes_topics_and_settings(cluster: RunningCluster, servers: str) -> None:
-    async with aio(servers) as client:
+    async with aiokafka_admin(servers) as client:
         new = AioNewTopic("by-aio", 2, 3, topic_configs={"retention.ms": "60000"})
         await client.create_topics([new])
         assert configs_of(cluster, "by-aio") == {"retention.ms": "60000"}
@@ -359,7 +350,7 @@ async def test_aiokafka_changes_topics_and_settings(cluster: RunningCluster, ser
 
 
 async def test_aiokafka_changes_settings_of_running_brokers(servers: str, confluent: AdminClient) -> None:
-    async with aio(servers) as client:
+    async with aiokafka_admin(servers) as client:
 
         async def replace(configs: dict[str, str]) -> str:
             """Replace the broker's own settings, and return what `max.connections` is then."""
@@ -380,7 +371,7 @@ async def test_aiokafka_deletes_records_and_shows_groups(
 ) -> None:
     partition = aiokafka.TopicPartition(written, 0)
     await asyncio.to_thread(commit, servers, "by-aio", written, 3)
-    async with aio(servers) as admin:
+    async with aiokafka_admin(servers) as admin:
         assert (await admin.delete_records({partition: RecordsToDelete(4)})) == {partition: 4}
         assert (await admin.list_consumer_group_offsets("by-aio"))[partition].offset == 3
         assert "by-aio" in {group for group, *_ in await admin.list_consumer_groups()}

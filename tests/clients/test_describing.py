@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing
+from collections.abc import Callable, Iterator
 
 import confluent_kafka as ck
 import kafka
 import kafka.admin
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.clients.adapters.foreign_client import ForeignClient, Record
 from tests.clients.adapters.registry import with_programs
+from tests.clients.admin_clients import aiokafka_admin, kafka_python_admin
 from tests.clients.cluster_under_test import ClusterUnderTest
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.waiting import wait_for
@@ -31,18 +30,8 @@ def admin(servers: str) -> AdminClient:
 
 @pytest.fixture
 def python_admin(servers: str) -> Iterator[kafka.KafkaAdminClient]:
-    with closing(kafka.KafkaAdminClient(bootstrap_servers=servers.split(","))) as client:
+    with kafka_python_admin(servers) as client:
         yield client
-
-
-@asynccontextmanager
-async def aio_admin(servers: str) -> AsyncIterator[AIOKafkaAdminClient]:
-    client = AIOKafkaAdminClient(bootstrap_servers=servers)
-    await client.start()
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 def test_cluster_is_described_with_the_addresses_of_the_kafka_listener(
@@ -61,7 +50,7 @@ def test_kafka_python_describes_the_same_cluster(admin: AdminClient, python_admi
 
 
 async def test_aiokafka_describes_the_same_cluster(cluster: ClusterUnderTest, servers: str) -> None:
-    async with aio_admin(servers) as client:
+    async with aiokafka_admin(servers) as client:
         described = await client.describe_cluster()
     assert {f"{each['host']}:{each['port']}" for each in described["brokers"]} == set(servers.split(","))
     assert described["controller_id"] in cluster.broker_ids
@@ -101,7 +90,7 @@ def test_kafka_python_describes_topics_with_leader_and_replicas(
 async def test_aiokafka_describes_topics_with_leader_and_replicas(
     cluster: ClusterUnderTest, servers: str, topic: str
 ) -> None:
-    async with aio_admin(servers) as client:
+    async with aiokafka_admin(servers) as client:
         (described,) = await client.describe_topics([topic])
     (partition,) = described["partitions"]
     assert (described["topic"], described["is_internal"], described["error_code"]) == (topic, False, 0)

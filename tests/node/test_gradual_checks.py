@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
+from node.purgatory.delayed_response import DelayedResponse
 from node.purgatory.gradual_checks import MOST_AT_ONCE, GradualChecks
 from node.purgatory.purgatory import DelayedOperation, Purgatory
 from node.replication.purgatories import Purgatories
@@ -122,7 +124,7 @@ def test_fetches_of_a_crowded_partition_are_checked_in_later_turns() -> None:
     crowd, few = [Counted() for _ in range(3 * MOST_AT_ONCE)], [Counted()]
     for tp, operations in ((TP, crowd), (other, few)):
         for each in operations:
-            purgatories.consumer_fetches.try_complete_else_watch(each, [tp])  # type: ignore[arg-type]
+            purgatories.consumer_fetches.try_complete_else_watch(cast(DelayedResponse, each), [tp])
     purgatories.high_watermark_rose(TP)
     purgatories.high_watermark_rose(other)
     counts = []
@@ -130,3 +132,26 @@ def test_fetches_of_a_crowded_partition_are_checked_in_later_turns() -> None:
         turns.pop(0)()
         counts.append((checked(crowd), checked(few)))
     assert counts == [(turn * MOST_AT_ONCE, 1) for turn in range(4)]
+
+
+def test_failed_check_does_not_stop_those_behind_it() -> None:
+    class Failing(Counted):
+        def is_satisfied(self) -> bool:
+            if super().is_satisfied() or self.checks > 1:
+                raise KeyError("planted")
+            return False
+
+    turns: list[Callable[[], None]] = []
+    purgatories = Purgatories(turns.append)
+    crowd = [Failing(), *(Counted(is_true=True) for _ in range(MOST_AT_ONCE))]
+    for each in crowd:
+        purgatories.consumer_fetches.try_complete_else_watch(cast(DelayedResponse, each), [TP])
+    purgatories.high_watermark_rose(TP)
+    failures = 0
+    while turns:
+        try:
+            turns.pop(0)()
+        except KeyError:
+            failures += 1
+    assert failures == 1
+    assert all(each.completed for each in crowd[1:])
