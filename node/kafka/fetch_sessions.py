@@ -16,7 +16,9 @@ from tidelog.protocol.kafka.messages.records import FetchPartition, FetchRequest
 
 #: `max.incremental.fetch.session.cache.slots`.
 MAX_SESSIONS = 1000
-#: A session without a fetch for this long gives its slot to a new one.
+#: The most partitions of all sessions together. Each takes about half a kilobyte of memory.
+MAX_PARTITIONS = 500_000
+#: A session without a fetch for this long gives its room to another one.
 EVICTABLE_AFTER_MS = 120_000
 #: The session epoch of a fetch that begins a session, and that of a fetch without a session.
 FIRST_EPOCH = 0
@@ -81,7 +83,8 @@ class ConsumerSessions:
     """The sessions of one broker, by session id. Any connection may continue a session, as with Kafka."""
 
     def __init__(self) -> None:
-        self._sessions: dict[int, ConsumerSession] = {}
+        self._sessions: dict[int, ConsumerSession] = {}  # the session that was used last is the last one
+        self._partitions = 0  # of all sessions
         self._last_id = 0
 
     def __len__(self) -> int:
@@ -93,22 +96,21 @@ class ConsumerSessions:
         """Return the fetch's session (None: it has none), and all partitions to read, in the order to serve them.
 
         A fetch without a session, or one that begins a session, ends the session that it names. A new session is not
-        begun if all slots are in use by sessions with a fetch in the last EVICTABLE_AFTER_MS. Raises
-        FetchSessionIdNotFoundError if the broker does not have the session any more, InvalidFetchSessionEpochError if
-        the fetch does not have the session's next epoch, and FetchSessionTopicIdError if the session names topics by
-        name and the fetch by id, or the other way round.
+        begun, and one that grows ends, if all room is in use by sessions with a fetch in the last EVICTABLE_AFTER_MS:
+        MAX_SESSIONS, and MAX_PARTITIONS. Raises FetchSessionIdNotFoundError if the broker does not have the session any
+        more, so that the consumer asks for a new one, InvalidFetchSessionEpochError if the fetch does not have the
+        session's next epoch, and FetchSessionTopicIdError if the session names topics by name and the fetch by id, or
+        the other way round.
         """
         named = {key: Member(each) for key, each in _named(request)}
         if version < _SESSIONS or request.session_epoch == NO_SESSION:
-            self._sessions.pop(request.session_id, None)
+            self._end(request.session_id)
             return None, named
         if request.session_epoch == FIRST_EPOCH:
-            self._sessions.pop(request.session_id, None)
-            session = self._begin(version, now_ms)
-            if session is not None:
-                session.members = named
-            return session, named
+            self._end(request.session_id)
+            return self._begin(named, version, now_ms), named
         session = self._go_on(request, version, now_ms)
+        had = len(session.members)
         for topic in request.forgotten_topics_data:
             for partition in topic.partitions:
                 session.members.pop((topic.topic or topic.topic_id, partition), None)
@@ -117,17 +119,34 @@ class ConsumerSessions:
             if (before := session.members.pop(key, None)) is not None:
                 member.sent = before.sent
             session.members[key] = member
+        self._partitions += len(session.members) - had
+        if not self._fits(now_ms):
+            self._end(session.id)
+            raise FetchSessionIdNotFoundError(f"fetch session {session.id} has grown, and there is no room for it")
         return session, session.members
 
-    def _begin(self, version: int, now_ms: int) -> ConsumerSession | None:
-        if len(self._sessions) >= MAX_SESSIONS:
-            oldest = min(self._sessions.values(), key=lambda session: session.used_at_ms)
-            if now_ms - oldest.used_at_ms <= EVICTABLE_AFTER_MS:
-                return None
-            del self._sessions[oldest.id]
+    def _begin(self, members: dict[PartitionKey, Member], version: int, now_ms: int) -> ConsumerSession | None:
         self._last_id += 1
-        session = self._sessions[self._last_id] = ConsumerSession(self._last_id, now_ms, version >= _TOPIC_IDS)
+        session = ConsumerSession(self._last_id, now_ms, version >= _TOPIC_IDS, members=members)
+        self._sessions[session.id] = session
+        self._partitions += len(members)
+        if not self._fits(now_ms):
+            self._end(session.id)
+            return None
         return session
+
+    def _end(self, session_id: int) -> None:
+        if (session := self._sessions.pop(session_id, None)) is not None:
+            self._partitions -= len(session.members)
+
+    def _fits(self, now_ms: int) -> bool:
+        """End sessions that have not been used for long until the others fit, and return whether they do."""
+        while len(self._sessions) > MAX_SESSIONS or self._partitions > MAX_PARTITIONS:
+            oldest = next(iter(self._sessions.values()))
+            if now_ms - oldest.used_at_ms <= EVICTABLE_AFTER_MS:
+                return False
+            self._end(oldest.id)
+        return True
 
     def _go_on(self, request: FetchRequest, version: int, now_ms: int) -> ConsumerSession:
         session = self._sessions.get(request.session_id)
@@ -142,6 +161,7 @@ class ConsumerSessions:
             raise FetchSessionTopicIdError(f"fetch session {session.id} names topics by {kind}")
         session.epoch = FIRST_EPOCH + 1 if session.epoch == _LAST_EPOCH else session.epoch + 1
         session.used_at_ms = now_ms
+        self._sessions[session.id] = self._sessions.pop(session.id)
         return session
 
 

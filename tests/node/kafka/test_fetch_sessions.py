@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from node.kafka import fetch_sessions
 from node.kafka.fetch_sessions import (
     EVICTABLE_AFTER_MS,
     MAX_SESSIONS,
@@ -144,3 +145,47 @@ def test_sessions_are_bounded_and_an_unused_one_gives_its_slot() -> None:
     assert len(sessions) == MAX_SESSIONS
     with pytest.raises(FetchSessionIdNotFoundError):
         sessions.wanted(fetch(first.id, 1, {}), WITH_SESSIONS, EVICTABLE_AFTER_MS + 1)
+
+
+def test_partitions_of_all_sessions_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "MAX_PARTITIONS", 5)
+    sessions = ConsumerSessions()
+    kept = begun(sessions, {0: 1, 1: 1, 2: 1})
+    refused, wanted = sessions.wanted(fetch(0, 0, {0: 7, 1: 8, 2: 9}), WITH_SESSIONS, 0)
+    assert (refused, offsets(wanted)) == (None, [(0, 7), (1, 8), (2, 9)]), "read without a session"
+    begun(sessions, {0: 1, 1: 1})
+    assert sessions.wanted(fetch(kept.id, 1, {}), WITH_SESSIONS, 0)[0] is kept
+
+
+@pytest.mark.parametrize("end", ["forgets it", "ends the session", "begins another session"])
+def test_partition_that_a_session_gives_up_makes_room(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "MAX_PARTITIONS", 3)
+    sessions = ConsumerSessions()
+    first = begun(sessions, {0: 1, 1: 1})
+    if end == "forgets it":
+        sessions.wanted(fetch(first.id, 1, {}, forgotten=(1,)), WITH_SESSIONS, 0)
+    else:
+        sessions.wanted(fetch(first.id, -1 if end == "ends the session" else 0, {0: 1}), WITH_SESSIONS, 0)
+    begun(sessions, {0: 1, 1: 1})
+
+
+def test_session_that_grows_beyond_the_room_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "MAX_PARTITIONS", 4)
+    sessions = ConsumerSessions()
+    other, growing = begun(sessions, {0: 1, 1: 1}), begun(sessions, {0: 1})
+    with pytest.raises(FetchSessionIdNotFoundError, match=f"session {growing.id} has grown, and there is no room"):
+        sessions.wanted(fetch(growing.id, 1, {5: 1, 6: 1}), WITH_SESSIONS, 0)
+    assert sessions.wanted(fetch(other.id, 1, {2: 1, 3: 1}), WITH_SESSIONS, 0)[0] is other, "there is room again"
+
+
+def test_sessions_end_in_the_order_of_their_last_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "MAX_PARTITIONS", 4)
+    sessions = ConsumerSessions()
+    used, unused, third = (begun(sessions, {0: 1}) for _ in range(3))
+    sessions.wanted(fetch(used.id, 1, {}), WITH_SESSIONS, 1)
+    later = begun(sessions, {0: 1, 1: 1, 2: 1}, now_ms=EVICTABLE_AFTER_MS + 1)
+    for gone in (unused, third):
+        with pytest.raises(FetchSessionIdNotFoundError):
+            sessions.wanted(fetch(gone.id, 1, {}), WITH_SESSIONS, EVICTABLE_AFTER_MS + 1)
+    for left, epoch in ((used, 2), (later, 1)):
+        assert sessions.wanted(fetch(left.id, epoch, {}), WITH_SESSIONS, EVICTABLE_AFTER_MS + 1)[0] is left
