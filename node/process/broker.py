@@ -367,11 +367,11 @@ class Broker:
             self._clock,
             settle=self._replicas.purgatories.complete_ready,
             now_ns=self._environment.monotonic_ns,
-            limits=_limits(self._dynamic.current),
+            limits=listener_limits(self._dynamic.current),
             native_addresses=partial(self._addresses.for_native_clients_of, listener.name),
             clients=self._clients,
         )
-        self._dynamic.subscribe(lambda: opened.replace_limits(_limits(self._dynamic.current)))
+        self._dynamic.subscribe(lambda: opened.replace_limits(listener_limits(self._dynamic.current)))
         await opened.start()
         self._undo.push_async_callback(opened.stop)
         self._request_times[listener.name] = opened.times
@@ -474,11 +474,12 @@ class Broker:
         self._replicas.resign_all(but=remaining)
 
 
-def _limits(settings: BrokerSettings) -> ListenerLimits:
+def listener_limits(settings: BrokerSettings) -> ListenerLimits:
+    """Return the limits that the settings give each listener for Kafka's clients."""
     return ListenerLimits(
-        settings.max_connections,
-        settings.max_connections_per_ip,
-        settings.connections_max_idle_ms,
-        settings.socket_request_max_bytes,
-        settings.queued_max_request_bytes,
+        max_connections=settings.max_connections,
+        max_connections_per_ip=settings.max_connections_per_ip,
+        max_idle_ms=settings.connections_max_idle_ms,
+        max_frame_bytes=settings.socket_request_max_bytes,
+        max_memory_bytes=settings.queued_max_request_bytes,
     )

@@ -28,6 +28,12 @@ def test_default_advertised_address_is_the_bound_address() -> None:
     assert (clients.between_brokers, brokers.between_brokers) == (False, True)
 
 
+def test_listeners_for_kafkas_clients_are_recognized_by_their_names() -> None:
+    names = ("TIDELOG", "TIDELOG_A", "KAFKA", "KAFKA_A", "KAFKA_B_2", "REPLICATION")
+    listeners = parse_listeners(tuple(f"{name}://127.0.0.1:{9600 + at}" for at, name in enumerate(names)), ())
+    assert [each.name for each in listeners if each.for_kafka_clients] == ["KAFKA", "KAFKA_A", "KAFKA_B_2"]
+
+
 @pytest.mark.parametrize(
     ("address", "beyond"),
     [("127.0.0.1", False), ("127.3.2.1", False), ("[::1]", False), ("10.0.0.7", True), ("[2001:db8::1]", True)],
@@ -54,6 +60,10 @@ def test_only_loopback_addresses_are_not_beyond_this_machine(address: str, beyon
             "TIDELOG must be bound to an IP address, not 'localhost'",
         ),
         (("PLAINTEXT://127.0.0.1:1", *BOUND), ADVERTISED, "'PLAINTEXT' is not a listener name"),
+        (("KAFKA_://127.0.0.1:1", *BOUND), ADVERTISED, "'KAFKA_' is not a listener name"),
+        (("KAFKAS://127.0.0.1:1", *BOUND), ADVERTISED, "'KAFKAS' is not a listener name"),
+        ((*BOUND, "KAFKA://0.0.0.0:9600"), ADVERTISED, "listeners: two listeners have the same address"),
+        ((*BOUND, "KAFKA://0.0.0.0:9092"), ADVERTISED, "must have an address for KAFKA://0.0.0.0:9092"),
         (("127.0.0.1:1", *BOUND), ADVERTISED, "'127.0.0.1:1' is not NAME://host:port"),
         (("TIDELOG://127.0.0.1:0", BOUND[2]), ADVERTISED[2:], "'127.0.0.1:0' is not host:port"),
     ],

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from node.kafka.listener import ListenerLimits
+from node.process.broker import listener_limits
 from node.settings.broker_settings import BrokerSettings
 from storage.configs.log_config import LogConfig
 from tidelog.errors import ConfigError
@@ -154,3 +156,18 @@ def test_replaced_settings_keep_all_others_wherever_these_come_from(tmp_path: Pa
     assert loaded.replaced({}) == loaded
     assert loaded.topic_defaults.retention_ms == 3 * 3_600_000
     assert loaded.replaced({"log.retention.ms": "9"}).topic_defaults == replace(loaded.topic_defaults, retention_ms=9)
+
+
+def test_each_limit_of_a_kafka_listener_is_the_setting_with_that_meaning(tmp_path: Path) -> None:
+    text = (
+        "max_connections = 11\nmax_connections_per_ip = 12\nconnections_max_idle_ms = 10013\n"
+        "socket_request_max_bytes = 2000014\nqueued_max_request_bytes = 30000015\n"
+    )
+    (tmp_path / "b.toml").write_text(GOOD + text)
+    assert listener_limits(BrokerSettings.load(tmp_path / "b.toml")) == ListenerLimits(
+        max_connections=11,
+        max_connections_per_ip=12,
+        max_idle_ms=10_013,
+        max_frame_bytes=2_000_014,
+        max_memory_bytes=30_000_015,
+    )
