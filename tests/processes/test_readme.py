@@ -25,7 +25,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
         yield user
 
 
-@pytest.mark.timeout(300)  # Spark alone takes half a minute to start on two busy cores
+@pytest.mark.timeout(600)  # Spark alone takes half a minute to start on two busy cores, and minutes on slow ones
 def test_python_examples_run_as_typed_after_the_quick_start(shell: Shell) -> None:
     shell.succeed("up", "--detach")
     shell.succeed("topic", "create", "lines", "--partitions", "6")
@@ -58,7 +58,7 @@ def run_example(shell: Shell, example: str) -> str:
         cwd=shell.directory,
         env=shell.environment({"PATH": f"{TIDELOG.parent}{os.pathsep}{os.environ['PATH']}"}),  # Spark starts python3
         capture_output=True,
-        timeout=120,
+        timeout=400,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr.decode()
