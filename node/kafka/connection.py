@@ -132,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(owner.max_frame_bytes, owner.read_buffer)
         self._native_client: RefusedNativeClient | None = None
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[memoryview] = deque()
+        self._waiting: deque[memoryview | FrameError] = deque()  # an error is the last item
         self._waiting_bytes = 0
         self._slots: deque[_Slot] = deque()
         self._parked_bytes = 0  # of responses that wait for the response to an earlier request
@@ -177,13 +177,9 @@ class Connection(asyncio.BufferedProtocol):
         if not self.is_open or self._has_failed:
             return
         self.traffic.received_bytes += nbytes
-        try:
-            frames = self._reader.received(nbytes)
-        except FrameError as error:
-            self.refuse(error)
-            return
+        frames = self._reader.received(nbytes)
         self._waiting.extend(frames)
-        self._waiting_bytes += sum(map(len, frames)) + _FRAME_OBJECT_BYTES * len(frames)
+        self._waiting_bytes += sum(map(_memory_of, frames))
         if self._is_due:
             self._count()  # a second turn in one iteration of the event loop would delay other connections
             self._adjust_reading()
@@ -279,7 +275,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while self._waiting and begun < MAX_IN_A_ROW and self._may_begin():
                 frame = self._waiting.popleft()
-                self._waiting_bytes -= len(frame) + _FRAME_OBJECT_BYTES
+                self._waiting_bytes -= _memory_of(frame)
                 self._begin(frame)
                 begun += 1
                 if self._waiting and self._owner.now_ns() > until_ns:
@@ -316,9 +312,11 @@ class Connection(asyncio.BufferedProtocol):
             and self._parked_bytes < MAX_UNSENT_BYTES
         )
 
-    def _begin(self, frame: memoryview) -> None:
+    def _begin(self, frame: memoryview | FrameError) -> None:
         slot = _Slot()
         try:
+            if isinstance(frame, FrameError):
+                raise frame
             outcome = self._owner.handle(self, frame)
         except FrameError as error:
             self._slots.append(slot)
@@ -453,3 +451,7 @@ class Connection(asyncio.BufferedProtocol):
         elif self._is_reading_paused and not is_full:
             self._transport.resume_reading()
         self._is_reading_paused = is_full
+
+
+def _memory_of(frame: memoryview | FrameError) -> int:
+    return _FRAME_OBJECT_BYTES + (0 if isinstance(frame, FrameError) else len(frame))

@@ -47,6 +47,7 @@ class FrameReader:
     """
 
     __slots__ = (
+        "_has_failed",
         "_held",
         "_is_first",
         "_large",
@@ -66,6 +67,7 @@ class FrameReader:
         self._large_end = 0
         self._large_size = 0
         self._is_first = True
+        self._has_failed = False
 
     @property
     def held_bytes(self) -> int:
@@ -84,11 +86,14 @@ class FrameReader:
             self._large = grown
         return memoryview(self._large)[self._large_end :]
 
-    def received(self, count: int) -> list[memoryview]:
+    def received(self, count: int) -> list[memoryview | FrameError]:
         """Return the frames, without their sizes, that the `count` bytes in `space` complete.
 
-        Raise FrameError if the connection begins with another protocol, or if a frame's size is not allowed.
+        If the connection begins with another protocol, or if a frame's size is not allowed, the last item is the reason
+        to close the connection after the requests before it. All later bytes are ignored.
         """
+        if self._has_failed:
+            return []
         if self._large is not None:
             self._large_end += count
             if self._large_end < self._large_size:
@@ -96,11 +101,13 @@ class FrameReader:
             frame, self._large = memoryview(self._large).toreadonly(), None
             return [frame]
         begin, end, shared = 0, len(self._held) + count, self._shared
-        frames = []
+        frames: list[memoryview | FrameError] = []
         size = 0
         while end - begin >= _SIZE.size:
             (size,) = _SIZE.unpack_from(shared, begin)
-            self._check(size, begin, end)
+            if (error := self._error(size, begin, end)) is not None:
+                self._has_failed, self._held = True, b""
+                return [*frames, error]
             body = begin + _SIZE.size
             if end - body < size:
                 break
@@ -117,14 +124,15 @@ class FrameReader:
             self._held = bytes(shared[begin:end])
         return frames
 
-    def _check(self, size: int, begin: int, end: int) -> None:
+    def _error(self, size: int, begin: int, end: int) -> FrameError | None:
         if self._is_first:
             self._is_first = False
             start = bytes(self._shared[begin:end])
             if protocol := _other_protocol(start[:4]):
-                raise FrameError(f"speaks {protocol}, but this port speaks Kafka's protocol", protocol, start)
+                return FrameError(f"speaks {protocol}, but this port speaks Kafka's protocol", protocol, start)
         if not 0 <= size <= self._max_frame_bytes:
-            raise FrameError(f"claims a request of {size} bytes; at most {self._max_frame_bytes} are allowed")
+            return FrameError(f"claims a request of {size} bytes; at most {self._max_frame_bytes} are allowed")
+        return None
 
 
 def _other_protocol(start: bytes) -> str:

@@ -216,6 +216,22 @@ async def test_bad_request_closes_the_connection_and_says_why() -> None:
     assert owner.begun == [b"now 1", b"bad 2"]
 
 
+async def test_requests_before_a_size_that_is_not_allowed_are_handled() -> None:
+    owner, connection, transport = connected()
+    send(connection, b"now 1", b"wait 2")
+    data = pack(">i", 5) + b"now 3" + pack(">i", -1) + b"now 4"
+    connection.get_buffer(-1)[: len(data)] = data
+    connection.buffer_updated(len(data))
+    assert (owner.begun, transport.sent) == ([b"now 1", b"wait 2", b"now 3"], b"<now 1>")
+    send(connection, b"now 5")
+    owner.answer(b"wait 2")
+    assert (transport.sent, transport.is_ended) == (b"<now 1><wait 2><now 3>", True)
+    assert owner.reasons == ["claims a request of -1 bytes; at most 1000000 are allowed"]
+    assert len(owner.begun) == 3
+    connection.connection_lost(None)
+    assert owner.memory.held_bytes == 0
+
+
 async def test_peer_that_does_not_read_gets_no_further_request_handled() -> None:
     owner, connection, transport = connected()
     connection.pause_writing()

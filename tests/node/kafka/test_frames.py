@@ -18,7 +18,7 @@ def reader_of(max_frame_bytes: int, shared: memoryview | None = None) -> FrameRe
 
 
 def feed(reader: FrameReader, data: bytes, pieces: list[int]) -> list[bytes]:
-    """Give the bytes to the reader in pieces of these sizes, repeated, and return the frames."""
+    """Give the bytes to the reader in pieces of these sizes, repeated, and return the frames. Raise its FrameError."""
     frames: list[bytes] = []
     turn = 0
     while data:
@@ -26,7 +26,10 @@ def feed(reader: FrameReader, data: bytes, pieces: list[int]) -> list[bytes]:
         size = min(max(1, pieces[turn % len(pieces)]), len(space), len(data))
         turn += 1
         space[:size] = data[:size]
-        frames += map(bytes, reader.received(size))
+        for frame in reader.received(size):
+            if isinstance(frame, FrameError):
+                raise frame
+            frames.append(bytes(frame))
         data = data[size:]
     return frames
 
@@ -76,6 +79,15 @@ def test_many_frames_at_once_are_followed_by_smaller_reads() -> None:
 def test_bytes_that_are_no_frame_are_refused_with_the_reason(data: bytes, reason: str) -> None:
     with pytest.raises(FrameError, match=reason):
         feed(reader_of(LIMIT), data, [len(data)])
+
+
+def test_frames_before_a_bad_size_are_returned_and_later_bytes_ignored() -> None:
+    reader, data = reader_of(LIMIT), framed(b"a", b"b") + pack(">i", -1) + framed(b"c")
+    reader.space()[: len(data)] = data
+    *frames, error = reader.received(len(data))
+    assert frames == [b"a", b"b"]
+    assert isinstance(error, FrameError) and "claims a request of -1 bytes" in error.reason
+    assert (feed(reader, framed(b"d", b"large" * 50_000), [READ_BYTES]), reader.held_bytes) == ([], 0)
 
 
 @pytest.mark.parametrize("arrived", [1, 5, 20_000, 40_000, 100_000, 300_000])
