@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
 from kazoo.exceptions import ConnectionLoss
+from kazoo.handlers.threading import KazooTimeoutError
 
 from verify.chaos.targets import sessions
 
@@ -19,10 +18,16 @@ class Stat:
 
 
 class Client:
-    """A client that gives these answers to `exists` in order; an exception is raised."""
+    """A client that gives these answers to `exists` in order. An exception is raised, also `start_error` by `start`."""
 
-    def __init__(self, *answers: Stat | Exception | None) -> None:
+    def __init__(self, *answers: Stat | Exception | None, start_error: Exception | None = None) -> None:
         self.answers = list(answers)
+        self.start_error = start_error
+        self.is_closed = False
+
+    def start(self, timeout: float) -> None:
+        if self.start_error is not None:
+            raise self.start_error
 
     def exists(self, path: str) -> Stat | None:
         answer = self.answers.pop(0)
@@ -30,17 +35,32 @@ class Client:
             raise answer
         return answer
 
+    def stop(self) -> None:
+        pass
 
-def test_session_is_expired_although_connections_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.parametrize("start_error", [ConnectionLoss(), KazooTimeoutError()], ids=repr)
+def test_session_is_expired_although_connections_are_lost(
+    start_error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     registered = Stat(7, 99)
-    client = Client(ConnectionLoss(), registered, registered, ConnectionLoss(), None, None)
-    closed: list[int] = []
+    client = Client(ConnectionLoss(), *[registered] * 3, ConnectionLoss(), registered, None, None)
+    takers = [Client(start_error=start_error), Client()]
+    used: list[Client] = []
+    session = (99, sessions.session_password(99))
 
-    @contextmanager
-    def connected(hosts: str, timeout_s: float) -> Iterator[Client]:
-        yield client
+    def connecting(hosts: str, client_id: tuple[int, bytes] | None = None) -> Client:
+        if client_id is None:
+            return client
+        assert client_id == session
+        used.append(takers.pop(0))
+        return used[-1]
 
-    monkeypatch.setattr(sessions, "_connected", connected)
-    monkeypatch.setattr(sessions, "_close", lambda hosts, session: closed.append(session))
+    monkeypatch.setattr(sessions, "_client", connecting)
+    monkeypatch.setattr(sessions, "_GONE_S", 0)
     assert sessions.expire("zookeeper:2181", "/brokers/ids/1") == 7
-    assert (closed, client.answers) == ([99], [])
+    assert (len(used), client.answers) == (2, [])
+    assert all(each.is_closed for each in (client, *used))

@@ -103,7 +103,8 @@ def session_password(session_id: int) -> bytes:
 
 def _close(hosts: str, session: int) -> None:
     second_client = _client(hosts, (session, session_password(session)))
-    with suppress(KazooTimeoutError):  # both clients take the session from each other
+    # Both clients take the session from each other, so that this one may also lose it between two steps of its start.
+    with suppress(KazooException, KazooTimeoutError):
         second_client.start(timeout=_ATTEMPT_S)
     second_client.stop()
     second_client.close()
