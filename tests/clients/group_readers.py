@@ -125,6 +125,11 @@ _PASSING = (
 )
 
 
+#: If a poll's time ends between the responses to JoinGroup and SyncGroup, kafka-python 3.0.12 neither takes its
+#: assignment nor sends heartbeats any more. Long polls have few such ends.
+KAFKA_PYTHON_POLL_MS = 2_000
+
+
 class KafkaPythonReader(GroupReader):
     """kafka-python's consumer."""
 
@@ -142,7 +147,7 @@ class KafkaPythonReader(GroupReader):
         super().__init__()
 
     def _read(self) -> Iterable[Seen]:
-        polled = self._consumer.poll(200)
+        polled = self._consumer.poll(KAFKA_PYTHON_POLL_MS)
         self.owned = {tp.partition for tp in self._consumer.assignment()}
         return [(tp.partition, record.offset) for tp, records in polled.items() for record in records]
 

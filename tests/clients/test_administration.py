@@ -32,6 +32,7 @@ from confluent_kafka.admin import ConfigSource as CkConfigSource
 
 from tests.clients.adapters.foreign_client import ForeignClient, Record
 from tests.clients.admin_clients import aiokafka_admin, kafka_python_admin
+from tests.clients.group_readers import KAFKA_PYTHON_POLL_MS
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.waiting import wait_for
 from tidelog import ConfigResource as OurConfigResource
@@ -286,7 +287,7 @@ def test_kafka_python_removes_a_static_member(python: kafka.KafkaAdminClient, se
     with closing(consumer):
         # This client may join the group before it knows the topic, and then keeps an assignment without partitions.
         wait_for("the topic's metadata", lambda: consumer.partitions_for_topic(topic), S)
-        wait_for("an assignment", lambda: consumer.poll(100) or consumer.assignment(), S)
+        wait_for("an assignment", lambda: consumer.poll(KAFKA_PYTHON_POLL_MS) or consumer.assignment(), S)
         (member,) = python.describe_groups(["static"])["static"]["members"]
         assert member["group_instance_id"] == "one"
         python.remove_group_members("static", [kafka.admin.MemberToRemove(group_instance_id="one")])
