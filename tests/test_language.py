@@ -42,6 +42,13 @@ SUBJECT = re.compile(r"[a-z0-9][a-z0-9 ,_-]*: \S")
 LONGEST_SUBJECT = 72
 
 
+@pytest.fixture(scope="module", autouse=True)
+def free_parsed_files() -> Iterator[None]:
+    """Forget the parsed files at the end, because each visit of the garbage collector to them takes seconds."""
+    yield
+    parsed.cache_clear()
+
+
 @cache
 def sources(*packages: str) -> tuple[Path, ...]:
     return tuple(path for package in packages for path in sorted((ROOT / package).rglob("*.py")))

@@ -24,6 +24,13 @@ ALLOWED = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def free_parsed_files() -> Iterator[None]:
+    """Forget the parsed files at the end, because each visit of the garbage collector to them takes seconds."""
+    yield
+    parsed.cache_clear()
+
+
 @cache
 def parsed() -> dict[str, ast.Module]:
     paths = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
