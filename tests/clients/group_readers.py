@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import re
+import select
+import signal
+import subprocess
+import tempfile
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import confluent_kafka
 
+from tests.clients.adapters import kcat
 from tests.clients.kafka_cluster import KafkaCluster
 from tests.processes.harness.waiting import wait_for
-from tidelog import Consumer
+from tidelog import Consumer, ConsumerRebalanceListener, TopicPartition
 
 GROUP = "g"
 SESSION_TIMEOUT_MS = 6_000
@@ -23,13 +31,15 @@ Seen = tuple[int, int]
 class GroupReader(ABC):
     """Reads one topic until it is closed.
 
-    owned   the partitions that it was assigned last
-    seen    what it has read, in order
-    error   what ended its thread
+    owned     the partitions that it was assigned last
+    revoked   all partitions that it ever gave up, which readers over consumers without a callback do not know
+    seen      what it has read, in order
+    error     what ended its thread
     """
 
     def __init__(self) -> None:
         self.owned: set[int] = set()
+        self.revoked: set[int] = set()
         self.seen: list[Seen] = []
         self.error: Exception | None = None
         self._stopping = threading.Event()
@@ -70,7 +80,7 @@ class OurReader(GroupReader):
             "session_timeout_ms": SESSION_TIMEOUT_MS,
         } | options
         self._consumer = Consumer(cluster.bootstrap_servers, **options)
-        self._consumer.subscribe([topic])
+        self._consumer.subscribe([topic], listener=_Revocations(self))
         super().__init__()
 
     def _read(self) -> Iterable[Seen]:
@@ -80,6 +90,14 @@ class OurReader(GroupReader):
 
     def _close(self) -> None:
         self._consumer.close()
+
+
+class _Revocations(ConsumerRebalanceListener):
+    def __init__(self, reader: GroupReader) -> None:
+        self._reader = reader
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        self._reader.revoked |= {tp.partition for tp in revoked}
 
 
 class ConfluentReader(GroupReader):
@@ -97,11 +115,14 @@ class ConfluentReader(GroupReader):
             | {name.replace("_", "."): value for name, value in options.items()}
         )
         self.assignments = 0
-        self._consumer.subscribe([topic], on_assign=self._assigned)
+        self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked)
         super().__init__()
 
     def _assigned(self, consumer: confluent_kafka.Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
         self.assignments += 1
+
+    def _revoked(self, consumer: confluent_kafka.Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
+        self.revoked |= {each.partition for each in partitions}
 
     def _read(self) -> Iterable[Seen]:
         messages = self._consumer.consume(500, timeout=0.2)
@@ -153,6 +174,76 @@ class KafkaPythonReader(GroupReader):
 
     def _close(self) -> None:
         self._consumer.close()
+
+
+class AioKafkaReader(GroupReader):
+    """aiokafka's consumer, on an event loop of this thread."""
+
+    def __init__(self, cluster: KafkaCluster, topic: str, **options: Any) -> None:
+        self._topic = topic
+        self._options = {
+            "bootstrap_servers": cluster.kafka_bootstrap_servers,
+            "group_id": GROUP,
+            "auto_offset_reset": "earliest",
+            "session_timeout_ms": SESSION_TIMEOUT_MS,
+            "heartbeat_interval_ms": 1_000,
+        } | options
+        self._runner = asyncio.Runner()
+        self._consumer: Any = None
+        super().__init__()
+
+    def _read(self) -> Iterable[Seen]:
+        return self._runner.run(self._poll())
+
+    async def _poll(self) -> list[Seen]:
+        import aiokafka
+
+        if self._consumer is None:
+            self._consumer = aiokafka.AIOKafkaConsumer(self._topic, **self._options)
+            await self._consumer.start()
+        polled = await self._consumer.getmany(timeout_ms=200)
+        self.owned = {tp.partition for tp in self._consumer.assignment()}
+        return [(tp.partition, record.offset) for tp, records in polled.items() for record in records]
+
+    def _close(self) -> None:
+        try:
+            if self._consumer is not None:
+                self._runner.run(self._consumer.stop())
+        finally:
+            self._runner.close()
+
+
+class KcatReader(GroupReader):
+    """The program kcat, which prints the partition and the offset of each record, and its assignments as messages."""
+
+    def __init__(self, cluster: KafkaCluster, topic: str, *, group_id: str = GROUP) -> None:
+        assert kcat.PROGRAM is not None
+        options = ["-Xauto.offset.reset=earliest", f"-Xsession.timeout.ms={SESSION_TIMEOUT_MS}", "-u", "-f", "%p %o\n"]
+        command = [kcat.PROGRAM, "-b", cluster.kafka_bootstrap_servers, *options, "-G", group_id, topic]
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `_close`
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._messages)
+        assert self._process.stdout is not None
+        self._output = self._process.stdout.fileno()
+        self._line = b""
+        super().__init__()
+
+    def _read(self) -> Iterable[Seen]:
+        is_readable, _, _ = select.select([self._output], [], [], 0.2)
+        *lines, self._line = (self._line + (os.read(self._output, 1 << 16) if is_readable else b"")).split(b"\n")
+        messages = os.pread(self._messages.fileno(), 1 << 20, 0).decode()
+        if self._process.poll() is not None:
+            raise AssertionError(f"kcat has ended: {messages}")
+        for is_assigned, partitions in re.findall(r"rebalanced.*?(?:(assigned)|revoked): (.*)", messages):
+            self.owned = set(map(int, re.findall(r"\[(\d+)\]", partitions))) if is_assigned else set()
+        return [(int(partition), int(offset)) for partition, offset in map(bytes.split, lines)]
+
+    def _close(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.communicate(timeout=20)
+        finally:
+            self._process.kill()
+            self._messages.close()
 
 
 @contextmanager

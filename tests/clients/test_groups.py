@@ -10,10 +10,13 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from tests.clients.adapters import kcat
 from tests.clients.group_readers import (
+    AioKafkaReader,
     ConfluentReader,
     GroupReader,
     KafkaPythonReader,
+    KcatReader,
     OurReader,
     closing,
     wait_shared,
@@ -66,6 +69,8 @@ KINDS: dict[str, Callable[..., GroupReader]] = {
     "ours": OurReader,
     "confluent": ConfluentReader,
     "kafka-python": KafkaPythonReader,
+    "aiokafka": AioKafkaReader,
+    "kcat": KcatReader,
 }
 PAIRS = [
     ("confluent", "confluent"),
@@ -73,6 +78,8 @@ PAIRS = [
     ("ours", "confluent"),
     ("kafka-python", "confluent"),
     ("ours", "kafka-python"),
+    ("ours", "aiokafka"),
+    ("ours", "kcat"),
 ]
 
 
@@ -80,10 +87,9 @@ PAIRS = [
 def test_clients_of_these_kinds_share_a_group(
     cluster: KafkaCluster, topic: str, group: str, kinds: tuple[str, ...]
 ) -> None:
-    if "kafka-python" in kinds:
-        pytest.importorskip("kafka")
-    named: dict[str, dict[str, Any]] = {"ours": {"group_id": group}, "confluent": {"group_id": group}}
-    first, second = (KINDS[kind](cluster, topic, **named.get(kind, {"group_id": group})) for kind in kinds)
+    if "kcat" in kinds and kcat.PROGRAM is None:
+        pytest.skip("kcat is not installed")
+    first, second = (KINDS[kind](cluster, topic, group_id=group) for kind in kinds)
     with closing(first, second):
         wait_shared(PARTITIONS, first, second)
         wait_all_seen(first, second)
@@ -103,17 +109,19 @@ def test_clients_of_these_kinds_share_a_group(
 @pytest.mark.parametrize(
     "kinds", [("confluent", "confluent"), ("confluent", "ours"), ("ours", "confluent")], ids="+".join
 )
-def test_cooperative_members_of_two_kinds_share_a_group(
+def test_cooperative_member_gives_up_only_half_when_another_joins(
     cluster: KafkaCluster, topic: str, group: str, kinds: tuple[str, ...]
 ) -> None:
-    strategy = {
-        "ours": {"partition_assignment_strategy": "cooperative-sticky"},
-        "confluent": {"partition_assignment_strategy": "cooperative-sticky"},
-    }
-    first, second = (KINDS[kind](cluster, topic, group_id=group, **strategy[kind]) for kind in kinds)
-    with closing(first, second):
-        wait_shared(PARTITIONS, first, second)
-        wait_all_seen(first, second)
+    options = {"group_id": group, "partition_assignment_strategy": "cooperative-sticky"}
+    first = KINDS[kinds[0]](cluster, topic, **options)
+    with closing(first):
+        wait_shared(PARTITIONS, first)
+        second = KINDS[kinds[1]](cluster, topic, **options)
+        with closing(second):
+            wait_shared(PARTITIONS, first, second)
+            wait_all_seen(first, second)
+            assert len(first.owned) == PARTITIONS // 2
+            assert first.revoked == second.owned, "the first reader never gave up the others"
 
 
 def test_static_member_restarts_without_a_rebalance(cluster: KafkaCluster, topic: str, group: str) -> None:
