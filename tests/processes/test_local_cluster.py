@@ -6,16 +6,20 @@ import json
 import os
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from tests.processes.harness.command import Shell, processes_of
 from tidelog.errors import LocalError
 from tidelog.local.cluster import LocalCluster
+from tidelog.local.processes.ports import choose_port
 from tidelog.local.state import load_state, save_state
 
 
@@ -52,10 +56,33 @@ def test_addresses_and_records_survive_down_and_up(shell: Shell) -> None:
 
 
 def test_up_json_names_every_address_and_directory(shell: Shell) -> None:
-    shown = json.loads(shell.succeed("up", "--brokers", "1", "--detach", "--json"))
+    with free_port_before_a_taken_one() as port:
+        shown = json.loads(shell.succeed("up", "--brokers", "2", "--port", str(port), "--detach", "--json"))
     assert shown == json.loads(shell.succeed("status", "--json"))
-    [broker] = shown["brokers"]
-    assert broker["ready"] is True and broker["http"].startswith("http://127.0.0.1:")
+    first, second = shown["brokers"]
+    assert all(each["ready"] is True and each["http"].startswith("http://127.0.0.1:") for each in (first, second))
+    assert first["kafka_port"] == port
+    assert second["kafka_port"] not in (None, port, port + 1), "another port, because this one was taken"
+    assert shown["kafka_bootstrap_servers"] == f"127.0.0.1:{port},127.0.0.1:{second['kafka_port']}"
+    assert shown["bootstrap_servers"] == f"127.0.0.1:{first['port']},127.0.0.1:{second['port']}"
+    brokers = AdminClient({"bootstrap.servers": shown["kafka_bootstrap_servers"]}).list_topics(timeout=60).brokers
+    assert {id_: each.port for id_, each in brokers.items()} == {1: port, 2: second["kafka_port"]}
+
+
+@contextmanager
+def free_port_before_a_taken_one() -> Iterator[int]:
+    """Yield a port that a broker may use, while the next one is taken."""
+    for _ in range(100):
+        with ExitStack() as held:
+            port = choose_port(held)
+        with socket.socket() as next_one:
+            try:
+                next_one.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            yield port
+            return
+    raise AssertionError("no two ports are free")
 
 
 @pytest.mark.slow
