@@ -123,11 +123,12 @@ def test_table_has_a_row_for_each_client(connected: str, shell: Shell) -> None:
     assert any(re.match(r"confluent .* (\S+,)?Produce/\d+:\d+", row) for row in every)
 
 
-def test_metrics_count_connections_by_software(connected: str, cluster: RunningCluster) -> None:
+def test_metrics_count_connections_requests_and_bytes_by_software(connected: str, cluster: RunningCluster) -> None:
     known = cluster.local.known_state()
     texts = [urlopen(f"{each.http_address}/metrics", timeout=30).read().decode() for each in known.brokers]
-    named = r'^tidelog_client_connections\{software="kafka-python",version="[\d.]+"\} [1-9]'
-    assert any(re.search(named, text, re.MULTILINE) for text in texts)
+    for family in ("connections", "requests_total", "received_bytes_total", "sent_bytes_total"):
+        named = rf'^tidelog_client_{family}\{{software="kafka-python",version="[\d.]+"\}} [1-9]'
+        assert any(re.search(named, text, re.MULTILINE) for text in texts), family
 
 
 def test_broker_that_hangs_is_named_and_the_others_are_shown(tmp_path_factory: pytest.TempPathFactory) -> None:

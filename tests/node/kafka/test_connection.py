@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from struct import pack
 from typing import Any
@@ -27,8 +28,8 @@ from tidelog.errors import StorageError
 class Transport(asyncio.Transport):
     """A transport that keeps what is written."""
 
-    def __init__(self) -> None:
-        super().__init__({"peername": ("10.0.0.1", 4711)})
+    def __init__(self, accepted: socket.socket | None = None) -> None:
+        super().__init__({"peername": ("10.0.0.1", 4711), "socket": accepted})
         self.sent = b""
         self.is_reading = True
         self.is_aborted = self.is_ended = False
@@ -170,6 +171,13 @@ def send(connection: Connection, *requests: bytes) -> None:
         space[:size] = data[:size]
         connection.buffer_updated(size)
         data = data[size:]
+
+
+async def test_peer_that_vanishes_without_a_word_is_noticed_by_the_kernel() -> None:
+    with socket.socket() as accepted:
+        assert not accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        Connection(Owner()).connection_made(Transport(accepted))
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 
 
 async def test_responses_leave_in_the_order_of_the_requests() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ from tests.node.client_requests import TP
 from tests.node.controller_cluster import Cluster, run
 from tests.node.kafka.admin_client import KafkaClient, client_of
 from tests.node.memory_cluster import MemoryCluster
-from tests.virtual_time import on_virtual_time
+from tests.node.test_log_directories import Disks
+from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
     ElectionNotNeededError,
     InvalidRequestError,
+    LogDirNotFoundError,
     NoReassignmentInProgressError,
     NotControllerError,
     StorageError,
@@ -26,6 +29,9 @@ from tidelog.protocol.kafka.messages.metadata import (
 )
 from tidelog.protocol.kafka.messages.replicas import (
     AlterPartitionReassignmentsRequest,
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     ElectLeadersRequest,
@@ -157,6 +163,32 @@ async def test_log_directories_list_their_logs_or_their_error() -> None:
         cluster.leader.directory.failure = StorageError("on fire")
         (directory,) = (await client.ask(DescribeLogDirsRequest(topics=None), 4)).results
         assert (directory.error_code, directory.topics) == (StorageError.code, ())
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@on_virtual_time
+async def test_replica_moves_to_the_named_directory_or_gets_its_error(version: int, tmp_path: Path) -> None:
+    disks = Disks(tmp_path)
+    async with MemoryCluster(directory=disks) as cluster:
+        await cluster.elect(1)
+        leader, manager = cluster.nodes[1], disks.managers[0]
+        client = KafkaClient(leader.handlers.handle, leader.metadata)
+        source = manager.directory_of(TP)
+        assert source is not None
+        target = next(path for path in disks.paths(1) if path != source.path)
+        moved = AlterReplicaLogDirTopic(name=TP.topic, partitions=(TP.partition,))
+        lost = AlterReplicaLogDirTopic(name="t", partitions=(5, 6))
+        wanted = {str(target): moved, str(tmp_path / "nowhere"): lost}
+        dirs = tuple(AlterReplicaLogDir(path=path, topics=(topic,)) for path, topic in wanted.items())
+        answer = await client.ask(AlterReplicaLogDirsRequest(dirs=dirs), version)
+        codes = {
+            (topic.topic_name, each.partition_index): each.error_code
+            for topic in answer.results
+            for each in topic.partitions
+        }
+        unknown = LogDirNotFoundError.code
+        assert codes == {TP: 0, ("t", 5): unknown, ("t", 6): unknown}
+        await until(lambda: manager.directory_of(TP) is not source)
 
 
 # --- DescribeTopicPartitions ------------------------------------------------------------------------
