@@ -58,6 +58,14 @@ def test_commands_of_the_readme_write_and_read(servers: str) -> None:
     assert (ended.returncode, ended.stdout) == (0, "hello\n"), ended.stderr
 
 
+def test_program_of_the_readme_writes(address: str) -> None:
+    (program,) = re.findall(r"```python\n(from confluent_kafka .*?)```", README, re.DOTALL)
+    assert ADDRESS in program
+    typed = [sys.executable, "-c", program.replace(ADDRESS, address)]
+    ended = subprocess.run(typed, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "b'hello'\n"), ended.stderr
+
+
 #: Spark downloads its Kafka source from Maven Central.
 SPARK = pytest.param("Spark", marks=[pytest.mark.slow, pytest.mark.timeout(600)])
 
