@@ -5,6 +5,8 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+from confluent_kafka.admin import AdminClient as KafkaAdminClient
+
 from tests.processes.harness.cluster import running_cluster
 from tests.processes.harness.waiting import wait_for
 from tests.reserved_ports import reserved_port
@@ -21,13 +23,18 @@ def test_clients_get_the_advertised_address_of_their_listener(tmp_path: Path) ->
         assert cluster.said(1, _WARNING) == cluster.said(1, "beyond this machine") == 0
         inside, epoch = Endpoint.parse(cluster.address(1)), cluster.broker_epoch(1)
         cluster.terminate(1)
-        outside = Endpoint("localhost", reserved_port())
+        outside, kafka_outside = Endpoint("localhost", reserved_port()), Endpoint("localhost", reserved_port())
+        kafka_inside = Endpoint.parse(cluster.kafka_bootstrap_servers)
         listeners = tomllib.loads((cluster.local.data_dir / "config/broker-1.toml").read_text())["listeners"]
         config = cluster.config(
             1,
-            "doors",
-            listeners=[*listeners, str(Listener("TIDELOG_HOST", Endpoint("0.0.0.0", outside.port)))],
-            advertised_listeners=[str(Listener("TIDELOG_HOST", outside))],
+            "more-listeners",
+            listeners=[
+                *listeners,
+                str(Listener("TIDELOG_HOST", Endpoint("0.0.0.0", outside.port))),
+                str(Listener("KAFKA_HOST", Endpoint("0.0.0.0", kafka_outside.port))),
+            ],
+            advertised_listeners=[str(Listener("TIDELOG_HOST", outside)), str(Listener("KAFKA_HOST", kafka_outside))],
             http_listener=str(watched := Endpoint("0.0.0.0", reserved_port())),
         )
         with cluster.launched(config):
@@ -36,12 +43,16 @@ def test_clients_get_the_advertised_address_of_their_listener(tmp_path: Path) ->
                 with Admin(str(server)) as admin:
                     wait_for("the broker to be told", lambda admin=admin: admin.describe_cluster().brokers)
                     assert dict(admin.describe_cluster().brokers) == {1: server}
+            for server in (kafka_inside, kafka_outside):
+                asked = KafkaAdminClient({"bootstrap.servers": str(server)}).list_topics(timeout=30)
+                assert {id_: f"{each.host}:{each.port}" for id_, each in asked.brokers.items()} == {1: str(server)}
             with Producer(str(outside)) as producer:
-                producer.send("t", b"through the other door").get(timeout=10)
+                producer.send("t", b"through the other listener").get(timeout=10)
             with Consumer(str(outside), auto_offset_reset="earliest") as consumer:
                 consumer.assign([tp])
-                assert next(iter(consumer)).value == b"through the other door"
-            assert cluster.said(1, f"listening beyond this machine at 0.0.0.0:{outside.port}: {_WARNING}") == 1
+                assert next(iter(consumer)).value == b"through the other listener"
+            bound = f"0.0.0.0:{outside.port}, 0.0.0.0:{kafka_outside.port}"
+            assert cluster.said(1, f"listening beyond this machine at {bound}: {_WARNING}") == 1
             assert cluster.said(1, f"health and metrics are served beyond this machine at {watched}: ") == 1
 
 
