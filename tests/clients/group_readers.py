@@ -8,14 +8,15 @@ import re
 import select
 import signal
 import subprocess
-import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import aiokafka
 import confluent_kafka
+import kafka
 
 from tests.clients.adapters import kcat
 from tests.clients.kafka_cluster import KafkaCluster
@@ -155,8 +156,6 @@ class KafkaPythonReader(GroupReader):
     """kafka-python's consumer."""
 
     def __init__(self, cluster: KafkaCluster, topic: str, **options: Any) -> None:
-        import kafka
-
         options = {
             "group_id": GROUP,
             "auto_offset_reset": "earliest",
@@ -196,8 +195,6 @@ class AioKafkaReader(GroupReader):
         return self._runner.run(self._poll())
 
     async def _poll(self) -> list[Seen]:
-        import aiokafka
-
         if self._consumer is None:
             self._consumer = aiokafka.AIOKafkaConsumer(self._topic, **self._options)
             await self._consumer.start()
@@ -220,7 +217,7 @@ class KcatReader(GroupReader):
         assert kcat.PROGRAM is not None
         options = ["-Xauto.offset.reset=earliest", f"-Xsession.timeout.ms={SESSION_TIMEOUT_MS}", "-u", "-f", "%p %o\n"]
         command = [kcat.PROGRAM, "-b", cluster.kafka_bootstrap_servers, *options, "-G", group_id, topic]
-        self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `_close`
+        self._messages = os.memfd_create("messages of kcat")
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._messages)
         assert self._process.stdout is not None
         self._output = self._process.stdout.fileno()
@@ -230,7 +227,7 @@ class KcatReader(GroupReader):
     def _read(self) -> Iterable[Seen]:
         is_readable, _, _ = select.select([self._output], [], [], 0.2)
         *lines, self._line = (self._line + (os.read(self._output, 1 << 16) if is_readable else b"")).split(b"\n")
-        messages = os.pread(self._messages.fileno(), 1 << 20, 0).decode()
+        messages = os.pread(self._messages, 1 << 20, 0).decode()
         if self._process.poll() is not None:
             raise AssertionError(f"kcat has ended: {messages}")
         for is_assigned, partitions in re.findall(r"rebalanced.*?(?:(assigned)|revoked): (.*)", messages):
@@ -243,7 +240,7 @@ class KcatReader(GroupReader):
             self._process.communicate(timeout=20)
         finally:
             self._process.kill()
-            self._messages.close()
+            os.close(self._messages)
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def test_confluent_kafka_reports_an_unknown_topic_with_the_setting_off(strict: K
         assert "nowhere" not in admin.list_topics()
 
 
-@pytest.mark.skipif(kcat.PROGRAM is None, reason="this machine has no kcat (Debian: apt-get install kcat)")
+@kcat.needs_kcat
 def test_kcat_reports_an_unknown_topic_with_the_setting_off(strict: KafkaCluster) -> None:
     assert kcat.PROGRAM is not None
     command = [kcat.PROGRAM, "-b", strict.kafka_bootstrap_servers, "-P", "-t", "nowhere", "-p", "0"]

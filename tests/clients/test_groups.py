@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.clients.adapters import kcat
+from tests.clients.adapters.kcat import needs_kcat
 from tests.clients.group_readers import (
     AioKafkaReader,
     ConfluentReader,
@@ -79,7 +79,7 @@ PAIRS = [
     ("kafka-python", "confluent"),
     ("ours", "kafka-python"),
     ("ours", "aiokafka"),
-    ("ours", "kcat"),
+    pytest.param(("ours", "kcat"), marks=needs_kcat),
 ]
 
 
@@ -87,8 +87,6 @@ PAIRS = [
 def test_clients_of_these_kinds_share_a_group(
     cluster: KafkaCluster, topic: str, group: str, kinds: tuple[str, ...]
 ) -> None:
-    if "kcat" in kinds and kcat.PROGRAM is None:
-        pytest.skip("kcat is not installed")
     first, second = (KINDS[kind](cluster, topic, group_id=group) for kind in kinds)
     with closing(first, second):
         wait_shared(PARTITIONS, first, second)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.adapters import kcat
 from tests.clients.adapters.builds import SPARK_KAFKA_VERSION
 from tests.clients.adapters.foreign_client import ForeignClient
+from tests.clients.adapters.kcat import needs_kcat
 from tests.clients.adapters.registry import CLIENTS, NAMES
 
 pytestmark = pytest.mark.xdist_group("clients")  # all tests share one cluster
@@ -33,9 +33,6 @@ def address(servers: str) -> str:
 
 def test_page_has_a_program_for_each_library() -> None:
     assert set(PROGRAMS) == {*NAMES, "Spark"} - {"kcat"}
-
-
-needs_kcat = pytest.mark.skipif(kcat.PROGRAM is None, reason="this machine has no kcat (Debian: apt-get install kcat)")
 
 
 @needs_kcat

@@ -52,7 +52,7 @@ def test_command_line_at_a_kafka_port_prints_the_right_addresses(cluster: Runnin
     assert f"Tidelog's own clients connect to {cluster.address(1)}" in ended.stderr
 
 
-@pytest.mark.skipif(kcat.PROGRAM is None, reason="this machine has no kcat (Debian: apt-get install kcat)")
+@kcat.needs_kcat
 def test_kcat_at_our_port_ends_with_an_error_that_the_page_explains(cluster: RunningCluster) -> None:
     assert kcat.PROGRAM is not None
     command = [kcat.PROGRAM, "-b", cluster.address(1), "-L", "-m", "5"]

@@ -10,9 +10,13 @@ from collections.abc import Iterable
 from functools import cache
 from itertools import chain
 
+import pytest
+
 from tests.clients.adapters.foreign_client import TIMEOUT_S, ReadRecord, Record, RefusedError
 
 PROGRAM = shutil.which("kcat") or shutil.which("kafkacat")
+#: The mark of tests that run kcat.
+needs_kcat = pytest.mark.skipif(PROGRAM is None, reason="this machine has no kcat (Debian: apt-get install kcat)")
 
 _KEY, _END = "\x1f", "\x1e"
 
