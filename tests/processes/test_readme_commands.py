@@ -58,6 +58,7 @@ ELSEWHERE = {
     "scripts/demo": "scripts of a clone; scripts/test runs this test, and tests/tools the parts of the demo",
     "docker compose up": "needs a container engine: scripts/compose-check types them there",
     "echo hello | kcat": "needs kcat: tests/clients/test_kafka_clients_page.py",
+    "from confluent_kafka": "Python: tests/clients/test_kafka_clients_page.py",
     "tidelog chaos --scenario leader-kill": "takes minutes: tests/processes/test_chaos.py runs a scenario",
     "scripts/simulate": "scripts of a clone: tests/simulation, tests/tools and tests/fuzz run each with little to do",
     "tidelog/    what users import": "the folders",
