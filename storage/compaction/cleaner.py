@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -33,6 +33,7 @@ from storage.compaction.offset_map import OffsetMap
 from storage.configs.log_config import LogConfig
 from storage.file_names import CLEANED_SUFFIX, LOG_SUFFIX, file_name
 from storage.files import Files
+from storage.log.leader_epochs import EpochStart, epoch_span
 from storage.log.log import Log
 from storage.segments.scan import scan_checked
 from storage.segments.segment import BatchSpan, Segment
@@ -65,7 +66,7 @@ class CleaningPlan:
     stretch            the facts of the segments to clean
     sources            these segments
     last_of_producers  the last offset of each producer's last batch
-    epoch_starts       the offsets at which the log's leader epochs begin
+    epochs             the log's leader epochs, in ascending order
     now_ms             when the plan was made
     """
 
@@ -75,7 +76,7 @@ class CleaningPlan:
     stretch: Stretch
     sources: tuple[Segment, ...]
     last_of_producers: Mapping[int, int]
-    epoch_starts: Collection[int]
+    epochs: tuple[EpochStart, ...]
     now_ms: int
 
     @property
@@ -100,9 +101,8 @@ def plan_cleaning(log: Log, recorded_offset: int, now_ms: int, upper_bound: int)
     if not is_due(stretch, config, now_ms):
         return None
     sources = tuple(segments[: len(stretch.segments)])
-    epoch_starts = frozenset(start for _, start in log.epochs)
     return CleaningPlan(
-        log, log.truncation_count, config, stretch, sources, log.last_offsets_of_producers, epoch_starts, now_ms
+        log, log.truncation_count, config, stretch, sources, log.last_offsets_of_producers, log.epochs, now_ms
     )
 
 
@@ -217,7 +217,7 @@ class Cleaning:
             plan.now_ms,
             plan.config.delete_retention_ms,
             plan.last_of_producers,
-            plan.epoch_starts,
+            frozenset(start for _, start in plan.epochs),
         )
         reached = [segment for segment in plan.stretch.segments if segment.base_offset < self.end_offset]
         for group in grouped(reached, plan.config):
@@ -279,11 +279,25 @@ class Cleaning:
             # The order is checked too: no CRC covers offsets, and a wrong offset would make a record seem replaced.
             batches = scan_checked(file, 0, segment.size_bytes, segment.base_offset, limit=segment.end_offset)
             for self._position, header, batch in batches:
+                self._check_epoch(header)
                 yield header, batch
                 self.bytes_read += header.size_bytes
                 self._pace(header.size_bytes)
         finally:
             file.close()
+
+    def _check_epoch(self, header: BatchHeader) -> None:
+        """Raise CorruptMessageError if the epoch cache has another epoch for the batch: no CRC covers it.
+
+        Neighbouring batches do not show a wrong epoch at either end of a segment. Readers get no such batch, so the
+        round ends as with any damaged batch, and the segments stay as they are.
+        """
+        epoch = header.partition_leader_epoch
+        if epoch >= 0 and epoch_span(self.plan.epochs, header.base_offset)[0] not in (None, epoch):
+            raise CorruptMessageError(
+                f"the batch at offset {header.base_offset} has leader epoch {epoch},"
+                " which the leader-epoch checkpoint contradicts"
+            )
 
 
 class _Draft:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
@@ -26,6 +26,13 @@ class EpochStart(NamedTuple):
 
     epoch: int
     start_offset: int
+
+
+def epoch_span(entries: Sequence[EpochStart], offset: int) -> tuple[int | None, int | None]:
+    """Return as `LeaderEpochs.span_of`, from the entries of a log in ascending order."""
+    slot = bisect_right(entries, offset, key=attrgetter("start_offset"))
+    following = entries[slot].start_offset if slot < len(entries) else None
+    return (entries[slot - 1].epoch if slot else None), following
 
 
 class LeaderEpochs:
@@ -121,9 +128,7 @@ class LeaderEpochs:
 
         The epoch is None before the first entry. The offset is None in the latest epoch.
         """
-        slot = bisect_right(self._entries, offset, key=attrgetter("start_offset"))
-        following = self._entries[slot].start_offset if slot < len(self._entries) else None
-        return (self._entries[slot - 1].epoch if slot else None), following
+        return epoch_span(self._entries, offset)
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Remove the epochs that begin at or after the new log end, and write the file if any was removed."""

@@ -8,7 +8,7 @@ import pytest
 
 from storage.compaction.cleaner import Cleaning, Replacement, plan_cleaning
 from storage.log.log import Log
-from tests.storage.cleaning import clean, compacted, put, roll, values_of
+from tests.storage.cleaning import clean, compacted, keyed, put, roll, values_of
 from tests.storage.logs import NOW, UnsyncedFiles, read_all
 from tidelog.errors import CleaningAbortedError, StorageError, UncleanableLogError
 from tidelog.records import read_header
@@ -93,6 +93,26 @@ def test_damaged_offset_does_not_make_compaction_remove_a_newest_record(tmp_path
     with pytest.raises(UncleanableLogError, match="out of order"):
         clean(log, recorded_offset)
     assert path.read_bytes() == damaged
+
+
+@pytest.mark.parametrize(("batch", "damaged_epoch"), [(0, 0), (1, 3)], ids=["first is lowered", "last is raised"])
+def test_batch_with_a_damaged_epoch_is_not_copied(tmp_path: Path, batch: int, damaged_epoch: int) -> None:
+    log = compacted(tmp_path)
+    for key in (b"a", b"b"):
+        log.append_as_leader(keyed((key, b"old")), 2, NOW)
+    roll(log)
+    log.append_as_leader(keyed((b"a", b"new")), 2, NOW)
+    roll(log)
+    path = log.segments[0].log.path
+    damaged = bytearray(path.read_bytes())
+    epoch_at = batch * read_header(damaged).size_bytes + 15  # no CRC covers the epoch
+    assert damaged[epoch_at] == 2
+    damaged[epoch_at] = damaged_epoch
+    path.write_bytes(damaged)
+    with pytest.raises(UncleanableLogError, match=f"leader epoch {damaged_epoch}"):
+        clean(log)
+    assert path.read_bytes() == damaged
+    assert not list(tmp_path.glob("*.cleaned"))
 
 
 def test_records_appended_after_a_truncation_are_not_damage_to_a_plan(tmp_path: Path) -> None:
