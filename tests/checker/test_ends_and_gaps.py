@@ -171,8 +171,13 @@ def test_no_final_log_begins_below_an_acknowledged_trim() -> None:
     assert not verdict_on([*THREE, TrimInvoked(TP, 2, 20)], "I8", ending=ending).findings
 
 
-@pytest.mark.parametrize(("begun", "taken", "left"), [(29, 1, 1), (35, 0, 0), (45, 1, 0)])
-def test_restarted_broker_may_have_forgotten_a_trim(begun: int, taken: int, left: int) -> None:
+@pytest.mark.parametrize(("begun", "taken", "left"), [(20, 1, 1), (29, 0, 0), (35, 0, 0), (45, 1, 0)])
+@pytest.mark.parametrize("repeated", [[], [TrimOk(TP, 2, 50, 60)]], ids=["once", "trimmed twice"])
+def test_restarted_broker_may_have_forgotten_a_trim(
+    begun: int, taken: int, left: int, repeated: Sequence[Event]
+) -> None:
+    """A leader that does not learn of the restart answers a second trim by what the earlier process reported."""
+
     def violations(*events: Event, ending: Ending) -> int:
         checker = Checker()
         checker.begin(Broker("1", 1))
@@ -182,8 +187,19 @@ def test_restarted_broker_may_have_forgotten_a_trim(begun: int, taken: int, left
         checker.begin(Broker("1", begun))
         return len(checker.conclude(ending).only(["I8"]).findings)
 
-    assert violations(EarliestOk(TP, 1, 31, 40), ending=Ending()) == taken
-    assert violations(ending=Ending({TP: [replace(FINAL, log_start=1)]})) == left
+    assert violations(EarliestOk(TP, 1, 31, 40), *repeated, ending=Ending()) == taken
+    assert violations(*repeated, ending=Ending({TP: [replace(FINAL, log_start=1)]})) == left * (1 + len(repeated))
+
+
+def test_trim_to_a_higher_offset_after_the_restart_is_not_forgotten() -> None:
+    checker = Checker()
+    checker.begin(Broker("1", 1))
+    client = checker.begin(Client("c"))
+    for event in (*THREE, TrimOk(TP, 1, 20, 30), TrimOk(TP, 2, 50, 60)):
+        checker.take(client, event)
+    checker.begin(Broker("1", 35))
+    (undone,) = checker.conclude(Ending({TP: [replace(FINAL, log_start=0)]})).only(["I8"]).findings
+    assert undone.says == "broker 1's log begins at 0, but records below 2 had been trimmed"
 
 
 # --- I19 -------------------------------------------------------------------------------------------------------------

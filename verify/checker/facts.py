@@ -201,11 +201,14 @@ class Facts:
             for facts in self.partitions.values():
                 facts.end_term(source.name, source.header.t)
 
-    def has_forgotten_trims(self, since: float, until: float = inf) -> bool:
-        """Return whether records trimmed before `since` may be back, because any broker restarted between these times.
+    def may_be_forgotten(self, tp: TopicPartition, offset: int, until: float = inf) -> bool:
+        """Return whether the records below `offset` may be back, because any broker restarted until then.
 
         As in Kafka, a restarted broker may have forgotten a trim, because log starts are checkpointed once a minute.
+        Restarts count from the first request to trim to this offset or a higher one. A leader that is cut off from
+        ZooKeeper does not learn of a restart, and so answers a repeated trim by what the earlier process reported.
         """
+        since = min((asked for trimmed, asked, _ in self.of(tp).trims if trimmed >= offset), default=inf)
         lives = (life.header for life in self.sources if life.life)
         return any(isinstance(each, Broker) and since < each.t <= until for each in lives)
 

@@ -96,7 +96,8 @@ class Ends(Invariant):
             if answered is None or answered >= event.t0 or event.offset >= offset:
                 continue
             may_be_old = facts.may_answer_in_old_epoch(event.t0, event.t1)
-            if not may_be_old and not self.facts.has_forgotten_trims(answered, event.t1) and not self.only_counted():
+            is_forgotten = self.facts.may_be_forgotten(event.tp, offset, event.t1)
+            if not may_be_old and not is_forgotten and not self.only_counted():
                 says = f"the returned first offset was {event.offset}, but records below {offset} had been trimmed"
                 when = f"{seconds(event.t0)}–{seconds(event.t1)}"
                 request = f"{source.name} requested the first offset, {when}: {event.offset}"
@@ -106,7 +107,7 @@ class Ends(Invariant):
         self.examine()
         for tp, logs in ending.logs.items():
             for offset, asked, answered in self.facts.of(tp).trims:
-                if answered is not None and not self.facts.has_forgotten_trims(answered):
+                if answered is not None and not self.facts.may_be_forgotten(tp, offset):
                     for log in logs:
                         self._trimmed(log, offset, asked, answered)
 

@@ -54,7 +54,7 @@ class LookUps(Invariant):
     def _trims(self, tp: TopicPartition) -> list[Trim]:
         """Return the trims of a partition. A trim that a restarted broker may have forgotten counts as unanswered."""
         return [
-            Trim(offset, t0, inf if t1 is None or self.facts.has_forgotten_trims(since=t1) else t1)
+            Trim(offset, t0, inf if t1 is None or self.facts.may_be_forgotten(tp, offset) else t1)
             for offset, t0, t1 in self.facts.of(tp).trims
         ]
 
