@@ -287,16 +287,16 @@ class Cleaning:
             file.close()
 
     def _check_epoch(self, header: BatchHeader) -> None:
-        """Raise CorruptMessageError if the epoch cache has another epoch for the batch: no CRC covers it.
+        """Raise CorruptMessageError if the epoch cache has another epoch for the batch.
 
-        Neighbouring batches do not show a wrong epoch at either end of a segment. Readers get no such batch, so the
-        round ends as with any damaged batch, and the segments stay as they are.
+        No CRC covers the epoch. Neighbouring batches do not show a wrong epoch at either end of a segment. Readers get
+        no such batch, so the round ends as with any damaged batch, and the segments stay as they are.
         """
-        epoch = header.partition_leader_epoch
-        if epoch >= 0 and epoch_span(self.plan.epochs, header.base_offset)[0] not in (None, epoch):
+        epoch, (known, _) = header.partition_leader_epoch, epoch_span(self.plan.epochs, header.base_offset)
+        if epoch >= 0 and known not in (None, epoch):
             raise CorruptMessageError(
-                f"the batch at offset {header.base_offset} has leader epoch {epoch},"
-                " which the leader-epoch checkpoint contradicts"
+                f"the batch at offset {header.base_offset} has leader epoch {epoch}, and the leader-epoch checkpoint"
+                f" has {known} there"
             )
 
 

@@ -29,7 +29,10 @@ class EpochStart(NamedTuple):
 
 
 def epoch_span(entries: Sequence[EpochStart], offset: int) -> tuple[int | None, int | None]:
-    """Return as `LeaderEpochs.span_of`, from the entries of a log in ascending order."""
+    """Return (the epoch of the offset, the offset at which the next epoch begins), as `LeaderEpochs.span_of` does.
+
+    `entries` are those of a log, in ascending order.
+    """
     slot = bisect_right(entries, offset, key=attrgetter("start_offset"))
     following = entries[slot].start_offset if slot < len(entries) else None
     return (entries[slot - 1].epoch if slot else None), following
