@@ -10,6 +10,7 @@ operations.
 from __future__ import annotations
 
 import heapq
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable
 from typing import Generic, TypeVar
@@ -28,14 +29,16 @@ class DelayedOperation(ABC):
     deadline_ms   monotonic; from then on `expire` completes the operation
     completed     whether the operation has completed, has expired or was dropped; set once, only by the purgatory
     begun_ns      when the operation began to wait; set by the purgatory
+    checked_at    the number of changes before its last check, counted and set by GradualChecks
     """
 
-    __slots__ = ("begun_ns", "completed", "deadline_ms")
+    __slots__ = ("begun_ns", "checked_at", "completed", "deadline_ms")
 
     def __init__(self, deadline_ms: int) -> None:
         self.deadline_ms = deadline_ms
         self.completed = False
         self.begun_ns = 0
+        self.checked_at = 0
 
     @abstractmethod
     def is_satisfied(self) -> bool:
@@ -117,10 +120,6 @@ class Purgatory(Generic[K, Op]):
                 completed += 1
         return completed
 
-    def watching(self, key: K) -> int:
-        """Return the number of operations that watch `key`."""
-        return len(self._watchers.get(key, ()))
-
     def operations(self, key: K) -> list[Op]:
         """Return the operations that watch `key`, in the order of their arrival."""
         return list(self._watchers.get(key, ()))
@@ -162,14 +161,19 @@ class Purgatory(Generic[K, Op]):
         self._maybe_rebuild_heap()
         return True
 
-    def expire(self, now_ms: int) -> int:
-        """Expire the waiting operations whose deadline is at or before `now_ms`. Return their number."""
+    def expire(self, now_ms: int, until_ns: int = sys.maxsize) -> int:
+        """Expire the waiting operations whose deadline is at or before `now_ms`, the earliest first.
+
+        Return their number. Stop after the first one that ends at or after `until_ns`.
+        """
         expired = 0
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             operation = heapq.heappop(self._deadlines)[2]
             if not operation.completed:
                 self._finish(operation, operation.on_expiration)
                 expired += 1
+                if self._now_ns() >= until_ns:
+                    break
         self.expired += expired
         return expired
 

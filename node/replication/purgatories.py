@@ -1,8 +1,8 @@
 """The four purgatories of a broker: produces, consumer fetches, follower fetches, and deletions of records.
 
 Appends and acknowledgements only mark what has changed. Once for each turn of the event loop `complete_ready` checks
-the waiting requests. So one answer to a follower carries all partitions to which this turn has appended. If very many
-consumers wait for one partition, some of them are checked in later turns.
+the waiting requests. So one answer to a follower carries all partitions to which this turn has appended. If the checks
+of very many fetches of consumers are due, some of them are made in later turns.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from node.purgatory.delayed_response import DelayedResponse
-from node.purgatory.gradual_checks import GradualChecks
+from node.purgatory.gradual_checks import LONGEST_TURN_NS, GradualChecks
 from node.purgatory.purgatory import Purgatory
 from node.replication.delayed_produce import DelayedProduce
 from node.replication.fetch_sessions import FetchSession, FetchSessions
@@ -30,6 +30,7 @@ class Purgatories:
 
     def __init__(self, soon: Callable[[Callable[[], None]], object], now_ns: Callable[[], int] = lambda: 0) -> None:
         self._soon = soon
+        self._now_ns = now_ns
         self._scheduled = False
         self._is_checking = False
         self._active_sessions: dict[FetchSession, None] = {}
@@ -40,7 +41,7 @@ class Purgatories:
         self.consumer_fetches: Purgatory[TopicPartition, DelayedResponse] = Purgatory(
             now_ns=now_ns, on_earlier=alarm.set
         )
-        self._checks = GradualChecks(self.consumer_fetches)
+        self._checks = GradualChecks(self.consumer_fetches, now_ns)
         self.follower_fetches: Purgatory[FetchSession, DelayedResponse] = Purgatory(now_ns=now_ns, on_earlier=alarm.set)
         self.deletions: Purgatory[TopicPartition, DelayedResponse] = Purgatory(now_ns=now_ns, on_earlier=alarm.set)
 
@@ -75,24 +76,31 @@ class Purgatories:
     def records_deleted(self, tp: TopicPartition) -> None:
         """Answer the followers' fetches at once with a raised log start offset, because a DeleteRecords waits.
 
-        Consumers' fetches of the partition are checked too, because their offsets may be deleted.
+        Consumers' fetches of the partition are checked in the next turns of the event loop, because their offsets may
+        be deleted.
         """
-        self.consumer_fetches.check_and_complete(tp)
+        self._check_soon(tp)
         for session in self.sessions:
             if session.mark_active(tp):
                 self.follower_fetches.force_complete(session)
 
     def epoch_ended(self, tp: TopicPartition) -> None:
-        """Complete the requests that wait in an ended leader epoch: after a new epoch, a new role, or a failed disk."""
+        """Complete the requests that wait in an ended leader epoch: after a new epoch, a new role, or a failed disk.
+
+        Consumers' fetches complete in the next turns of the event loop, when a check finds that their epoch has ended.
+        """
         self.produces.check_and_complete(tp)
         self.deletions.check_and_complete(tp)
-        self.consumer_fetches.force_complete(tp)
+        self._check_soon(tp)
         for session in self.sessions:
             if session.mark_active(tp):
                 self.follower_fetches.force_complete(session)
 
     def complete_ready(self) -> None:
-        """Complete the requests whose conditions hold after the marked changes, and forget the marks."""
+        """Complete the requests whose conditions hold after the marked changes, and forget the marks.
+
+        Some of the fetches of consumers may complete in later turns of the event loop.
+        """
         self._scheduled = False
         active_sessions, self._active_sessions = self._active_sessions, {}
         advanced, self._advanced = self._advanced, {}
@@ -101,12 +109,17 @@ class Purgatories:
         for tp in advanced:
             self.produces.check_and_complete(tp)
             self._checks.changed(tp)
-        self._go_on_checking_soon()
+        if not self._is_checking:
+            self._go_on_checking()
 
     def expire(self, now_ms: int) -> None:
-        """Expire the requests whose deadline is at or before `now_ms`."""
+        """Expire requests whose deadline is at or before `now_ms`, for a short time.
+
+        If more of them are due, `next_deadline_ms` returns a deadline that has passed.
+        """
+        until_ns = self._now_ns() + LONGEST_TURN_NS
         for purgatory in self._purgatories:
-            purgatory.expire(now_ms)
+            purgatory.expire(now_ms, until_ns)
 
     def next_deadline_ms(self) -> int | None:
         """Return the earliest deadline, or None if no request waits."""
@@ -122,6 +135,10 @@ class Purgatories:
         if not self._scheduled:
             self._scheduled = True
             self._soon(self.complete_ready)
+
+    def _check_soon(self, tp: TopicPartition) -> None:
+        self._checks.changed(tp)
+        self._go_on_checking_soon()
 
     def _go_on_checking_soon(self) -> None:
         if self._checks and not self._is_checking:

@@ -427,7 +427,10 @@ class ReplicaManager:
         self.epoch_ended(replica)
 
     def epoch_ended(self, replica: Replica) -> None:
-        """Report the new role to the subscribers, then complete the requests that wait in the old leader epoch."""
+        """Report the new role to the subscribers, then complete the requests that wait in the old leader epoch.
+
+        Consumers' fetches among them complete in the next turns of the event loop.
+        """
         for role_changed in self._role_listeners:
             role_changed(replica)
         self.purgatories.epoch_ended(replica.topic_partition)

@@ -1,46 +1,73 @@
-"""Very many operations that watch one key are checked a few at a time, and none is forgotten."""
+"""Very many operations are checked a few at a time, and none is forgotten."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import cast
 
+import pytest
+
 from node.purgatory.delayed_response import DelayedResponse
-from node.purgatory.gradual_checks import MOST_AT_ONCE, GradualChecks
+from node.purgatory.gradual_checks import LONGEST_TURN_NS, GradualChecks
 from node.purgatory.purgatory import DelayedOperation, Purgatory
 from node.replication.purgatories import Purgatories
 from tests.node.client_requests import TP
 from tidelog.model import TopicPartition
 
+#: The number of checks in one turn, each of which takes CHECK_NS.
+IN_A_TURN = 25
+CHECK_NS = LONGEST_TURN_NS // IN_A_TURN
+
+
+class SlowClock:
+    """A clock that only checks and answers move."""
+
+    def __init__(self) -> None:
+        self.time_ns = 0
+
+    def now_ns(self) -> int:
+        return self.time_ns
+
 
 class Counted(DelayedOperation):
-    """An operation that counts its checks."""
+    """An operation that counts its checks. `completes` is called when it completes."""
 
-    __slots__ = ("checks", "is_true")
+    __slots__ = ("_clock", "checks", "completes", "is_true")
 
-    def __init__(self, is_true: bool = False) -> None:
+    def __init__(self, clock: SlowClock, is_true: bool = False) -> None:
         super().__init__(1000)
+        self._clock = clock
         self.checks = 0
         self.is_true = is_true
+        self.completes: Callable[[], None] = lambda: None
 
     def is_satisfied(self) -> bool:
+        self._clock.time_ns += CHECK_NS
         self.checks += 1
         return self.is_true and self.checks > 1  # it has to wait first
 
     def on_complete(self) -> None:
-        pass
+        self.completes()
+
+    def on_expiration(self) -> None:
+        self._clock.time_ns += CHECK_NS
 
 
 class Stage:
     def __init__(self) -> None:
+        self.clock = SlowClock()
         self.purgatory: Purgatory[str, Counted] = Purgatory()
-        self.checks = GradualChecks(self.purgatory)
+        self.checks = GradualChecks(self.purgatory, self.clock.now_ns)
 
-    def watch(self, key: str, count: int) -> list[Counted]:
-        operations = [Counted() for _ in range(count)]
+    def watch(self, count: int, *keys: str) -> list[Counted]:
+        operations = [Counted(self.clock) for _ in range(count)]
         for each in operations:
-            self.purgatory.try_complete_else_watch(each, [key])
+            self.purgatory.try_complete_else_watch(each, keys)
         return operations
+
+    def finish(self) -> None:
+        while self.checks:
+            self.checks.go_on()
 
 
 def checked(operations: list[Counted]) -> int:
@@ -48,90 +75,130 @@ def checked(operations: list[Counted]) -> int:
     return sum(each.checks - 1 for each in operations)
 
 
-def test_few_operations_are_checked_when_their_key_changes() -> None:
+def test_operations_are_checked_once_each_a_few_at_a_time() -> None:
     stage = Stage()
-    operations = stage.watch("a", MOST_AT_ONCE)
+    operations = stage.watch(1_000, "a")
     stage.checks.changed("a")
-    assert checked(operations) == MOST_AT_ONCE
-    assert not stage.checks
-
-
-def test_many_operations_are_checked_once_each_a_few_at_a_time() -> None:
-    stage = Stage()
-    operations = stage.watch("a", 10_000)
-    stage.checks.changed("a")
-    for turn in range(10_000 // MOST_AT_ONCE):
-        assert checked(operations) == turn * MOST_AT_ONCE
+    for turn in range(1_000 // IN_A_TURN):
+        assert checked(operations) == turn * IN_A_TURN
         assert stage.checks
         stage.checks.go_on()
     assert {each.checks for each in operations} == {2}
     assert not stage.checks
 
 
+def test_key_without_operations_needs_no_check() -> None:
+    stage = Stage()
+    stage.checks.changed("a")
+    assert not stage.checks
+
+
 def test_operations_of_another_key_do_not_wait_for_those_of_a_crowded_one() -> None:
     stage = Stage()
-    crowd, few, many = stage.watch("a", 10_000), stage.watch("b", 1), stage.watch("c", 2 * MOST_AT_ONCE)
+    crowd, few, many = stage.watch(1_000, "a"), stage.watch(1, "b"), stage.watch(2 * IN_A_TURN, "c")
     for key in ("a", "b", "c"):
         stage.checks.changed(key)
-    assert (checked(crowd), checked(few)) == (0, 1)
-    for _ in range(4):
-        stage.checks.go_on()
-    assert checked(crowd) == checked(many) == 4 * (MOST_AT_ONCE // 2)
+    stage.checks.go_on()
+    assert (checked(crowd), checked(few), checked(many)) == (IN_A_TURN // 2, 1, IN_A_TURN // 2)
+    stage.checks.go_on()
+    assert abs(checked(crowd) - checked(many)) <= 1
 
 
-def test_more_crowded_keys_than_checks_take_turns() -> None:
+def test_bound_holds_for_all_changed_keys_together() -> None:
     stage = Stage()
-    keys = [f"key {number}" for number in range(2 * MOST_AT_ONCE)]
-    crowds = [stage.watch(key, MOST_AT_ONCE + 1) for key in keys]
+    keys = [f"key {number}" for number in range(2 * IN_A_TURN)]
+    crowds = [stage.watch(3, key) for key in keys]
     for key in keys:
         stage.checks.changed(key)
-    stage.checks.go_on()
-    stage.checks.go_on()
-    assert [checked(crowd) for crowd in crowds] == [1] * len(keys)
+    for turns in range(1, 7):
+        stage.checks.go_on()
+        assert sum(map(checked, crowds)) == turns * IN_A_TURN
+        assert {checked(crowd) for crowd in crowds} <= {(turns - 1) // 2, (turns + 1) // 2}
+    assert not stage.checks
 
 
-def test_key_that_changes_during_its_checks_is_checked_once_more() -> None:
+def test_operations_that_watch_many_changed_keys_are_checked_once() -> None:
     stage = Stage()
-    operations = stage.watch("a", 2 * MOST_AT_ONCE)
+    keys = [f"key {number}" for number in range(100)]
+    operations = stage.watch(2 * IN_A_TURN, *keys)
+    for key in keys:
+        stage.checks.changed(key)
+    stage.finish()
+    assert {each.checks for each in operations} == {2}
+
+
+def test_operations_checked_before_a_further_change_are_checked_again() -> None:
+    stage = Stage()
+    operations = stage.watch(2 * IN_A_TURN, "a")
     stage.checks.changed("a")
     stage.checks.go_on()
     operations[0].is_true = True
     stage.checks.changed("a")
     stage.checks.changed("a")
-    operations += stage.watch("a", 1)
-    while stage.checks:
-        stage.checks.go_on()
+    operations += stage.watch(1, "a")
+    stage.finish()
     assert operations[0].completed
-    assert {each.checks for each in operations[:-1]} == {3}
-    assert operations[-1].checks == 2
+    before, after = operations[:IN_A_TURN], operations[IN_A_TURN:]
+    assert {each.checks for each in before} == {3}
+    assert {each.checks for each in after} == {2}, "one check after the last change is enough"
+
+
+def test_change_during_a_check_makes_checked_operations_due_again() -> None:
+    """The answer of a fetch may find a failed disk, which ends the wait of others."""
+    stage = Stage()
+    first, second = stage.watch(2, "a")
+    second.is_true = True
+
+    def end_the_wait_of_the_first() -> None:
+        first.is_true = True
+        stage.checks.changed("a")
+
+    second.completes = end_the_wait_of_the_first
+    stage.checks.changed("a")
+    stage.finish()
+    assert first.completed and second.completed
 
 
 def test_operation_that_has_ended_meanwhile_is_not_checked() -> None:
     stage = Stage()
-    operations = stage.watch("a", MOST_AT_ONCE + 2)
+    operations = stage.watch(3, "a")
     stage.checks.changed("a")
     stage.purgatory.force_complete_operation(operations[0])
     stage.purgatory.drop(operations[1])
-    while stage.checks:
-        stage.checks.go_on()
-    assert [each.checks for each in operations[:3]] == [1, 1, 2]
+    stage.finish()
+    assert [each.checks for each in operations] == [1, 1, 2]
 
 
-def test_fetches_of_a_crowded_partition_are_checked_in_later_turns() -> None:
-    turns: list[Callable[[], None]] = []
-    purgatories = Purgatories(turns.append)
-    other = TopicPartition("other", 0)
-    crowd, few = [Counted() for _ in range(3 * MOST_AT_ONCE)], [Counted()]
-    for tp, operations in ((TP, crowd), (other, few)):
+class Turns:
+    """Purgatories, and the turns of their event loop."""
+
+    def __init__(self) -> None:
+        self.due: list[Callable[[], None]] = []
+        self.clock = SlowClock()
+        self.purgatories = Purgatories(self.due.append, self.clock.now_ns)
+
+    def watch(self, tp: TopicPartition, operations: list[Counted]) -> None:
         for each in operations:
-            purgatories.consumer_fetches.try_complete_else_watch(cast(DelayedResponse, each), [tp])
-    purgatories.high_watermark_rose(TP)
-    purgatories.high_watermark_rose(other)
+            self.purgatories.consumer_fetches.try_complete_else_watch(cast(DelayedResponse, each), [tp])
+
+
+@pytest.mark.parametrize(
+    "change", [Purgatories.high_watermark_rose, Purgatories.records_deleted, Purgatories.epoch_ended]
+)
+def test_fetches_of_a_crowded_partition_are_checked_in_later_turns(
+    change: Callable[[Purgatories, TopicPartition], None],
+) -> None:
+    turns, other = Turns(), TopicPartition("other", 0)
+    crowd, few = [Counted(turns.clock) for _ in range(3 * IN_A_TURN)], [Counted(turns.clock)]
+    turns.watch(TP, crowd)
+    turns.watch(other, few)
+    change(turns.purgatories, TP)
+    change(turns.purgatories, other)
     counts = []
-    while turns:
-        turns.pop(0)()
+    while turns.due:
+        turns.due.pop(0)()
         counts.append((checked(crowd), checked(few)))
-    assert counts == [(turn * MOST_AT_ONCE, 1) for turn in range(4)]
+    assert counts == [(IN_A_TURN - 1, 1), (2 * IN_A_TURN - 1, 1), (3 * IN_A_TURN - 1, 1), (3 * IN_A_TURN, 1)]
 
 
 def test_failed_check_does_not_stop_those_behind_it() -> None:
@@ -141,17 +208,26 @@ def test_failed_check_does_not_stop_those_behind_it() -> None:
                 raise KeyError("planted")
             return False
 
-    turns: list[Callable[[], None]] = []
-    purgatories = Purgatories(turns.append)
-    crowd = [Failing(), *(Counted(is_true=True) for _ in range(MOST_AT_ONCE))]
-    for each in crowd:
-        purgatories.consumer_fetches.try_complete_else_watch(cast(DelayedResponse, each), [TP])
-    purgatories.high_watermark_rose(TP)
+    turns = Turns()
+    crowd = [Failing(turns.clock), *(Counted(turns.clock, is_true=True) for _ in range(IN_A_TURN))]
+    turns.watch(TP, crowd)
+    turns.purgatories.high_watermark_rose(TP)
     failures = 0
-    while turns:
+    while turns.due:
         try:
-            turns.pop(0)()
+            turns.due.pop(0)()
         except KeyError:
             failures += 1
     assert failures == 1
     assert all(each.completed for each in crowd[1:])
+
+
+def test_requests_that_end_at_the_same_time_expire_a_few_at_a_time() -> None:
+    turns = Turns()
+    crowd = [Counted(turns.clock) for _ in range(2 * IN_A_TURN + 1)]
+    turns.watch(TP, crowd)
+    ended = []
+    while (deadline_ms := turns.purgatories.next_deadline_ms()) is not None:
+        turns.purgatories.expire(deadline_ms)
+        ended.append(sum(each.completed for each in crowd))
+    assert ended == [IN_A_TURN, 2 * IN_A_TURN, 2 * IN_A_TURN + 1]
