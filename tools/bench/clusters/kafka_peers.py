@@ -1,5 +1,7 @@
 """Measures how much bad or many peers of a Kafka listener delay a client that waits for each acknowledgement.
 
+It also measures what connections that send garbage cost the broker.
+
 The client is one plain socket that speaks Kafka's protocol, so that the figure has little of a client's own time. It is
 measured in turn without and beside the peers of `bad_peers`, at the same broker; the figure is made of the medians of
 all turns, because a pause of the machine falls into one of them.
@@ -13,11 +15,13 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from struct import unpack
 
 from tidelog import NewTopic
+from tidelog.errors import TidelogError
 from tidelog.model import Endpoint
 from tidelog.protocol.kafka.codec import decode
 from tidelog.protocol.kafka.headers import decode_response_header, encode_request
@@ -28,27 +32,37 @@ from tidelog.protocol.kafka.messages.records import (
     TopicProduceData,
 )
 from tidelog.records.encode import encode_batch
-from tools.bench.environment import BenchEnvironment, Benchmark, ClusterUnderTest
+from tools.bench import machine
+from tools.bench.clusters.bad_peers import REPORTED_EACH
+from tools.bench.environment import BenchEnvironment, Benchmark, ClusterUnderTest, wait_for
 from tools.bench.results import Figure, NotMeasured
 from tools.supervised_process import KILL, supervised
 
 _TURNS = 7
 _WARM_UP = 100
 _RECORDS = 600
-_IDLE = 5_000
 _VERSION = 9
 _TIMEOUT_S = 60.0
 _LEADER = 1
 
+_TOPIC = "probed"
+_REJECTED = 3_000
+
+_CONNECTIONS = {"idle": 5_000, "slow-writers": 1_000, "slow-readers": 100, "fetches": 5_000}
 _KINDS = {
     "garbage": "a peer that sends garbage",
     "pipeline": "a peer that pipelines without reading",
-    "idle": f"{_IDLE:,} idle connections",
+    "idle": f"{_CONNECTIONS['idle']:,} idle connections",
+    "slow-writers": f"{_CONNECTIONS['slow-writers']:,} slow writers",
+    "slow-readers": f"{_CONNECTIONS['slow-readers']:,} slow readers",
+    "fetches": f"{_CONNECTIONS['fetches']:,} waiting fetches of the same partition",
 }
 _RATIOS = {
     kind: Figure(f"kafka-peers.{kind}", f"p99 of a Kafka client beside {words}", "× of without", "≤ 1.5")
     for kind, words in _KINDS.items()
 }
+_REJECT_MS = Figure("kafka-peers.reject", "CPU of the broker for each rejected connection", "ms", "≤ 1")
+_REJECT_MB = Figure("kafka-peers.reject-memory", f"memory that {_REJECTED:,} rejected connections added", "MB", "≤ 67")
 _P99S = {kind: Figure(f"kafka-peers.{kind}-p99", "… in milliseconds", "ms") for kind in _KINDS}
 
 
@@ -104,9 +118,10 @@ def measure(env: BenchEnvironment) -> dict[str, float]:
     with env.fresh_cluster() as cluster:
         broker = _kafka_endpoint(cluster)
         configs = {"min.insync.replicas": "2"}
-        cluster.admin.create_topics([NewTopic("probed", assignment={0: (_LEADER, 2, 3)}, configs=configs)])
-        cluster.wait_in_sync("probed")
-        client = _Client(broker, "probed")
+        cluster.admin.create_topics([NewTopic(_TOPIC, assignment={0: (_LEADER, 2, 3)}, configs=configs)])
+        cluster.wait_in_sync(_TOPIC)
+        found |= _cost_of_rejecting(broker, cluster.local.known_state().broker(_LEADER).pid)
+        client = _Client(broker, _TOPIC)
         try:
             client.p99()
             for kind in _KINDS:
@@ -114,6 +129,7 @@ def measure(env: BenchEnvironment) -> dict[str, float]:
                 for _ in range(_TURNS):
                     without.append(client.p99())
                     beside.append(_beside(kind, broker, client))
+                    wait_for("the peers' connections to be closed", lambda: _connections(cluster) <= 1)
                 found[_RATIOS[kind].key] = statistics.median(beside) / statistics.median(without)
                 found[_P99S[kind].key] = statistics.median(beside)
                 env.say(f"    {_KINDS[kind]}: p99 {_shown(beside)} ms, without {_shown(without)} ms")
@@ -124,16 +140,46 @@ def measure(env: BenchEnvironment) -> dict[str, float]:
 
 def _beside(kind: str, broker: Endpoint, client: _Client) -> float:
     """Return the client's p99 beside the peers. Raises NotMeasured if the peers end by themselves."""
-    command = [sys.executable, "-P", "-m", "tools.bench.clusters.bad_peers"]
-    command += [kind, broker.host, str(broker.port), str(_IDLE)]
-    with supervised(command, KILL, stdout=subprocess.PIPE, stderr=None) as peers:
-        assert peers.stdout is not None
-        if not peers.stdout.readline():
-            raise NotMeasured(f"{_KINDS[kind]}: the process ended before its connections stood")
+    with _peers(kind, broker) as peers:
         p99 = client.p99()
         if peers.poll() is not None:
             raise NotMeasured(f"{_KINDS[kind]}: the process ended during the measurement")
     return p99
+
+
+def _connections(cluster: ClusterUnderTest) -> int:
+    """Return the number of connections of Kafka's clients to the broker."""
+    found = cluster.admin.describe_clients([_LEADER])[_LEADER]
+    if isinstance(found, TidelogError):
+        raise NotMeasured(f"broker {_LEADER} does not list its clients: {found}")
+    return sum(each.listener == "KAFKA" for each in found)
+
+
+def _cost_of_rejecting(broker: Endpoint, pid: int) -> dict[str, float]:
+    """Return the CPU of the broker with this pid for each connection that sends garbage, and the memory that they add.
+
+    The CPU is all that the broker uses meanwhile.
+    """
+    with _peers("garbage", broker) as peers:
+        assert peers.stdout is not None
+        cpu_s, memory_mb = machine.cpu_time([pid]).total, machine.resident_mb(pid)
+        for _ in range(_REJECTED // REPORTED_EACH):
+            if not peers.stdout.readline():
+                raise NotMeasured(f"{_KINDS['garbage']}: the process ended during the measurement")
+        cpu_s, memory_mb = machine.cpu_time([pid]).total - cpu_s, machine.resident_mb(pid) - memory_mb
+    return {_REJECT_MS.key: cpu_s * 1e3 / _REJECTED, _REJECT_MB.key: memory_mb}
+
+
+@contextmanager
+def _peers(kind: str, broker: Endpoint) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the peers and wait until their connections are open. Raise NotMeasured if the process ends first."""
+    command = [sys.executable, "-P", "-m", "tools.bench.clusters.bad_peers"]
+    command += [kind, broker.host, str(broker.port), str(_CONNECTIONS.get(kind, 1)), _TOPIC]
+    with supervised(command, KILL, stdout=subprocess.PIPE, stderr=None) as peers:
+        assert peers.stdout is not None
+        if not peers.stdout.readline():
+            raise NotMeasured(f"{_KINDS[kind]}: the process ended before its connections were open")
+        yield peers
 
 
 def _shown(values: Sequence[float]) -> str:
@@ -147,6 +193,6 @@ def _kafka_endpoint(cluster: ClusterUnderTest) -> Endpoint:
 BENCHMARK = Benchmark(
     "kafka-peers",
     f"{_TURNS} times {_RECORDS} synchronous produces of 100 B over Kafka's protocol, without and beside each kind",
-    tuple(figure for kind in _KINDS for figure in (_RATIOS[kind], _P99S[kind])),
+    (*(figure for kind in _KINDS for figure in (_RATIOS[kind], _P99S[kind])), _REJECT_MS, _REJECT_MB),
     measure,
 )
