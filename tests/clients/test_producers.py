@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 
 import confluent_kafka as ck
@@ -14,6 +14,7 @@ import pytest
 from tests.clients.adapters.foreign_client import ForeignClient, Record, RefusedError
 from tests.clients.adapters.registry import NAMES, PROGRAMS, with_programs
 from tests.clients.cluster_under_test import IS_CONTROL, ClusterUnderTest
+from tests.clients.record_stream import RecordStream
 from tests.processes.harness.waiting import wait_for
 from tidelog import TopicPartition
 
@@ -86,29 +87,6 @@ def test_producer_without_acks_follows_a_leader_that_moves(
     produce_until(lambda: end() > moved)
 
 
-class Stream:
-    """Yields records at a steady pace until the test has seen enough."""
-
-    def __init__(self) -> None:
-        self.sent = 0
-        self._ended = threading.Event()
-
-    def __iter__(self) -> Iterator[Record]:
-        while not self._ended.wait(0.002) and self.sent < 20_000:
-            self.sent += 1
-            yield Record(b"%d" % (self.sent - 1))
-
-    def wait_for(self, more: int) -> None:
-        """Wait until so many more records have been sent."""
-        wanted, deadline = self.sent + more, time.monotonic() + 60
-        while self.sent < wanted and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert self.sent >= wanted, f"only {self.sent} records were sent"
-
-    def end(self) -> None:
-        self._ended.set()
-
-
 def survivors_of_a_kill(
     cluster: ClusterUnderTest, topic: str, producer: ForeignClient, reader: ForeignClient, *, is_idempotent: bool | None
 ) -> tuple[list[bytes], list[bytes]]:
@@ -117,7 +95,8 @@ def survivors_of_a_kill(
     The producer asks for acks=all. The default of aiokafka and sarama is acks=1, with which a killed leader may lose
     records.
     """
-    tp, stream, outcome = TopicPartition(topic, 0), Stream(), []
+    tp, outcome = TopicPartition(topic, 0), []
+    stream = RecordStream(lambda number: Record(b"%d" % number))
     thread = threading.Thread(
         target=lambda: outcome.append(producer.produce(topic, stream, acks="all", is_idempotent=is_idempotent))
     )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import resource
-import socket
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import pytest
 
 from tests.processes.harness.cluster import RunningCluster
+from tests.processes.harness.descriptors import begin_to_connect, has_hardly_any_left, limited_to
 from tests.processes.harness.ordeal import ordeal
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tidelog import Admin
@@ -20,29 +17,6 @@ from tidelog.model import Endpoint
 pytestmark = pytest.mark.slow
 
 NONE_LEFT = "no file descriptor is left"
-
-
-@contextmanager
-def limited_to(pid: int, more: int) -> Iterator[None]:
-    """No more descriptors than the process has, and so many."""
-    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (open_files(pid) + more, before[1]))
-    try:
-        yield
-    finally:
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
-
-
-def open_files(pid: int) -> int:
-    return len(os.listdir(f"/proc/{pid}/fd"))
-
-
-def connect(address: str, held: ExitStack) -> None:
-    """Begins to, and does not wait for it."""
-    endpoint = Endpoint.parse(address)
-    connection = held.enter_context(socket.socket())
-    connection.setblocking(False)
-    connection.connect_ex((endpoint.host, endpoint.port))
 
 
 def answers(address: str) -> bool:
@@ -72,9 +46,8 @@ def test_broker_out_of_descriptors_keeps_disk_and_connections(
     with ordeal(cluster, [tp]) as under:
         under.workload.wait_acknowledged(200)
         with ExitStack() as held, limited_to(process.pid, 3):
-            soft = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)[0]
             for _ in range(connections):
-                connect(address, held)
+                begin_to_connect(Endpoint.parse(address), held)
             wait_bitten("a file to get none", lambda: cluster.said(victim, NONE_LEFT))
             if connections < 100:
                 before = rolled()
@@ -82,7 +55,7 @@ def test_broker_out_of_descriptors_keeps_disk_and_connections(
                 wait_for("segments that are rolled meanwhile", lambda: rolled() >= before + 2)
             else:
                 wait_bitten("new connections to get no answer", lambda: not answers(address))
-            require_bite("it has descriptors", open_files(process.pid) >= soft - 1)
+            require_bite("it has descriptors", has_hardly_any_left(process.pid))
             assert process.running, "it goes on"
         wait_for("those who are new to be taken again", lambda: answers(address))
         under.workload.wait_acknowledged(100)

@@ -1,4 +1,4 @@
-"""The settings of a running broker limit its port for Kafka's clients."""
+"""The port for Kafka's clients keeps the limits of the broker's settings, and outlives a lack of descriptors."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from struct import pack
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tests.processes.harness.cluster import running_cluster
+from tests.processes.harness.descriptors import begin_to_connect, has_hardly_any_left, limited_to
 from tests.processes.harness.waiting import wait_for
 from tidelog.model import Endpoint
 
@@ -37,11 +38,16 @@ def metadata_request(size: int = 1_000) -> bytes:
 
 
 def is_served(connection: socket.socket, request: bytes) -> bool:
-    """Return whether the broker responds to the request; if not, it closes the connection."""
+    """Return whether the broker responds to the request, and read the response.
+
+    If the broker closes the connection instead, return False.
+    """
     try:
         connection.sendall(request)
-        return connection.recv(1) != b""
-    except ConnectionError:
+        with connection.makefile("rb") as stream:
+            size = int.from_bytes(stream.read(4))
+            return 0 < size == len(stream.read(size))
+    except (ConnectionError, TimeoutError):
         return False
 
 
@@ -72,3 +78,26 @@ def test_settings_limit_frames_and_connections_of_kafkas_clients(tmp_path: Path)
 
         wait_for("the new setting to hold", third_is_served)
         assert is_served(first, metadata_request()), "connections stay open"
+
+
+def test_port_without_descriptors_serves_its_connections_and_recovers(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, brokers=1) as cluster:
+        endpoint, process = Endpoint.parse(cluster.kafka_bootstrap_servers), cluster.local.broker_process(1)
+        assert process is not None
+        with connected(endpoint.port) as early:
+            assert is_served(early, metadata_request())
+            with ExitStack() as held, limited_to(process.pid, 3):
+                for _ in range(400):
+                    begin_to_connect(endpoint, held)
+                wait_for("the last descriptor", lambda: has_hardly_any_left(process.pid))
+                for _ in range(100):
+                    assert is_served(early, metadata_request())
+                wait_for("the last descriptor again", lambda: has_hardly_any_left(process.pid))
+
+            def late_is_served() -> bool:
+                with connected(endpoint.port) as late:
+                    return is_served(late, metadata_request())
+
+            wait_for("a new connection to be served", late_is_served, S)
+            assert is_served(early, metadata_request())
+        assert process.running and not cluster.said(1, "Traceback")

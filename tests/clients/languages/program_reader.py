@@ -16,11 +16,7 @@ _JAVA_ASSIGNORS = {
 
 
 class ProgramReader(GroupReader):
-    """Reads in a process of its own.
-
-    revoked       how many partitions its rebalances took
-    assignments   how often its assignment changed
-    """
+    """Reads in a process of its own. `assignments` counts how often its assignment changed."""
 
     def __init__(
         self,
@@ -41,7 +37,7 @@ class ProgramReader(GroupReader):
         }
         if instance is not None:
             settings["group.instance.id"] = instance
-        self.revoked = self.assignments = 0
+        self.assignments = 0
         self._process = client.start()
         self._process.write({"do": "read_group", "topic": topic, "settings": settings})
         super().__init__()
@@ -54,7 +50,7 @@ class ProgramReader(GroupReader):
         if "owned" in line:
             self.owned = set(line["owned"])
             self.assignments += 1
-        self.revoked += len(line.get("revoked", ()))
+        self.revoked |= set(line.get("revoked", ()))
         if "result" in line:
             self._stopping.set()
         return [(partition, offset) for partition, offset in line.get("seen", ())]
