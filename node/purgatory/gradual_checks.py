@@ -11,8 +11,8 @@ from node.purgatory.purgatory import DelayedOperation, Purgatory
 K = TypeVar("K", bound=Hashable)
 Op = TypeVar("Op", bound=DelayedOperation)
 
-#: How long checks, or answers at deadlines, may take in one turn. A check of a fetch takes about 10 µs for each of its
-#: partitions, and its answer more.
+#: How long checks, or answers at deadlines, may take in one turn. A check of a fetch of one partition takes about
+#: 10 µs, and its answer more.
 LONGEST_TURN_NS = 500_000
 
 
