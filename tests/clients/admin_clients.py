@@ -17,9 +17,9 @@ def kafka_python_admin(servers: str) -> Iterator[kafka.KafkaAdminClient]:
 
 
 @asynccontextmanager
-async def aiokafka_admin(servers: str) -> AsyncIterator[AIOKafkaAdminClient]:
+async def aiokafka_admin(servers: str, **configs: int) -> AsyncIterator[AIOKafkaAdminClient]:
     """Open aiokafka's AdminClient for these comma-separated addresses."""
-    client = AIOKafkaAdminClient(bootstrap_servers=servers)
+    client = AIOKafkaAdminClient(bootstrap_servers=servers, **configs)
     await client.start()
     try:
         yield client
