@@ -95,6 +95,9 @@ class DelayedFetch(DelayedResponse):
             if isinstance(target, FetchPartitionResponse):
                 answers.append(target)
                 continue
+            if isinstance(self._request, ZstdFreeFetch) and _is_in_zstd(target.replica):
+                answers.append(refusal(target.requested, UnsupportedCompressionTypeError()))
+                continue
             answer, read_bytes = read_partition(
                 self._replicas, target.requested, target.replica, target.leader_epoch, budget - size,
                 for_follower=False, first=size == 0, stored=self._stored,
@@ -124,8 +127,7 @@ class Fetches:
         if request.replica_id >= 0:
             return self._followers.handle(request, context)
         replicas = self._replicas
-        zstd_free = isinstance(request, ZstdFreeFetch)
-        targets = [_resolve(replicas, requested, zstd_free) for requested in request.partitions]
+        targets = [_resolve(replicas, requested) for requested in request.partitions]
         due_ms = context.due_ms(replicas.clock.monotonic_ms(), request.max_wait_ms)
         delayed = DelayedFetch(due_ms, replicas, request, targets, context.sends_files)
         if request.max_wait_ms == 0 or request.min_bytes == 0 or not targets:
@@ -138,18 +140,19 @@ class Fetches:
         return delayed.response
 
 
-def _resolve(
-    replicas: ReplicaManager, requested: FetchPartition, zstd_free: bool
-) -> FetchTarget | FetchPartitionResponse:
-    """Return what to read for a partition, or the answer that refuses it.
+def _is_in_zstd(replica: Replica) -> bool:
+    """Return whether the topic's compression.type is zstd.
 
-    UNSUPPORTED_COMPRESSION_TYPE if `zstd_free` and the topic's compression.type is zstd. As in Kafka, batches are not
-    looked at, so that a producer's own zstd is read with compression.type=producer.
+    As in Kafka, batches are not looked at, so that a sender without zstd gets the zstd of producers if the topic has
+    compression.type=producer.
     """
+    return replica.log.config.codec == Codec.ZSTD
+
+
+def _resolve(replicas: ReplicaManager, requested: FetchPartition) -> FetchTarget | FetchPartitionResponse:
+    """Return what to read for a partition, or the answer that refuses it."""
     try:
         replica = leader_for(replicas, requested)
-        if zstd_free and replica.log.config.codec == Codec.ZSTD:
-            raise UnsupportedCompressionTypeError(f"{replica.topic_partition}: Fetch before version 10 has no zstd")
     except BrokerError as error:
         return refusal(requested, error)
     return FetchTarget(requested, replica, replica.partition.leader_epoch)

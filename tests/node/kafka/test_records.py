@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -88,9 +89,8 @@ class Stage:
             partition=TP.partition, fetch_offset=offset, partition_max_bytes=1 << 20, current_leader_epoch=epoch
         )
         topic = FetchTopic(topic=TP.topic, topic_id=uuid_from_text(topic_id), partitions=(partition,))
-        response = await self.clients[at].ask(
-            FetchRequest(max_wait_ms=0, min_bytes=0, topics=(topic,), **more), version
-        )
+        limits = {"max_wait_ms": 0, "min_bytes": 0} | more
+        response = await self.clients[at].ask(FetchRequest(topics=(topic,), **limits), version)
         (topic,) = response.responses
         (partition,) = topic.partitions
         if version >= 13:
@@ -197,6 +197,18 @@ async def test_topic_in_zstd_is_fetched_from_version_10_on(stage: Stage, version
     else:
         unsupported = UnsupportedCompressionTypeError.code
         assert (found.error_code, found.high_watermark, found.records) == (unsupported, -1, b"")
+
+
+@pytest.mark.parametrize("version", FETCH)
+@on_stage
+async def test_topic_may_become_zstd_while_a_fetch_waits(stage: Stage, version: int) -> None:
+    waiting = asyncio.create_task(stage.fetch(version, max_wait_ms=500, min_bytes=1))
+    await asyncio.sleep(0)
+    stage.cluster.leader.replicas.reconfigure([TopicInfo(TP.topic, TOPIC_ID, {"compression.type": "zstd"}, 1)])
+    assert not waiting.done()
+    await stage.cluster.produce(b"a")
+    found, _ = await waiting
+    assert found.error_code == (0 if version >= 10 else UnsupportedCompressionTypeError.code)
 
 
 @pytest.mark.parametrize("version", FETCH)
