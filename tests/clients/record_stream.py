@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 from tests.clients.adapters.foreign_client import Record
+from tests.processes.harness.waiting import wait_for
 
 _MOST = 20_000
 _PACE_S = 0.002
@@ -30,10 +30,8 @@ class RecordStream:
 
     def wait_for(self, more: int) -> None:
         """Wait until the producer has taken so many more records."""
-        wanted, deadline = self.sent + more, time.monotonic() + 60
-        while self.sent < wanted and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert self.sent >= wanted, f"only {self.sent} records were sent"
+        wanted = self.sent + more
+        wait_for(f"{more} more records to be sent", lambda: self.sent >= wanted, 60)
 
     def end(self) -> None:
         self._ended.set()
