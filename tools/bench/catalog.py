@@ -22,7 +22,7 @@ from tools.bench.kafka_clients.comparisons import COMPARISONS
 from tools.bench.records import commands, consume, end_to_end, latency, memory, produce
 from tools.bench.results import Figure
 from tools.bench.spark import spark_read
-from tools.bench.without_cluster import checker, codec, hardware_floor, storage
+from tools.bench.without_cluster import checker, codec, hardware_floor, kafka_listener, storage
 
 BENCHMARKS: list[Benchmark] = [
     start_up.BENCHMARK,
@@ -49,6 +49,7 @@ BENCHMARKS: list[Benchmark] = [
     cluster_failover.BENCHMARK,
     cluster_slow.BENCHMARK,
     *(comparison.benchmark() for comparison in COMPARISONS),
+    kafka_listener.BENCHMARK,
     kafka_peers.BENCHMARK,
 ]
 
