@@ -13,7 +13,7 @@ Op = TypeVar("Op", bound=DelayedOperation)
 
 #: How long checks, or answers at deadlines, may take in one turn. A check of a fetch of one partition takes about
 #: 10 µs, and its answer more.
-LONGEST_TURN_NS = 500_000
+LONGEST_TURN_NS = 100_000
 
 
 class _Due(NamedTuple, Generic[Op]):
