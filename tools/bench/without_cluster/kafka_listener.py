@@ -44,15 +44,17 @@ def print_cost(others: Iterable[str]) -> None:
     _import(others)
     if early := [each for each in sys.modules if each.startswith(_OF_KAFKA)]:
         raise NotMeasured(f"{early[0]} is imported by a module that is not of the listener")
-    memory_mb, cpu_s = machine.resident_mb(os.getpid()), time.process_time()
+    gc.collect()
+    memory_mb, begun_s = machine.resident_mb(os.getpid()), time.process_time()
     _import(_LISTENER)
-    print(machine.resident_mb(os.getpid()) - memory_mb, time.process_time() - cpu_s)
+    cpu_s = time.process_time() - begun_s
+    gc.collect()
+    print(machine.resident_mb(os.getpid()) - memory_mb, cpu_s)
 
 
 def _import(modules: Iterable[str]) -> None:
     for each in modules:
         importlib.import_module(each)
-    gc.collect()
 
 
 def _output(program: str) -> str:
