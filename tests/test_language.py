@@ -41,6 +41,8 @@ FIRST_COMMIT_WITH_RULES = "e660736"
 SUBJECT = re.compile(r"[a-z0-9][a-z0-9 ,_-]*: \S")
 LONGEST_SUBJECT = 72
 
+pytestmark = pytest.mark.xdist_group("language")  # one process parses all files once
+
 
 @pytest.fixture(scope="module", autouse=True)
 def free_parsed_files() -> Iterator[None]:

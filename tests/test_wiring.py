@@ -16,6 +16,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("tidelog", "storage", "cluster", "node", "verify", "tools", "scripts")
 ADDING = ("append", "add", "insert", "extend", "remove")
 
+pytestmark = pytest.mark.xdist_group("wiring")  # one process parses all files once
+
 #: Assignments to objects of other projects, which offer no other way.
 ALLOWED = {
     ("tidelog/cli/program.py", "warnings.showwarning"),
