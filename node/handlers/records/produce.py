@@ -76,16 +76,11 @@ class Produces:
             )
         now_ms = self._replicas.clock.monotonic_ms()
         deadline_ms = context.due_ms(now_ms, _MAX_WAIT_MS)
-        outcomes: list[AppendOutcome] = []  # only those that are known at once
-        started: list[AppendOutcome | asyncio.Task[AppendOutcome]] = []
-        for part in request.partitions:
-            outcome = self._append_or_wait(part, acks, deadline_ms)
-            started.append(outcome)
-            if not isinstance(outcome, asyncio.Task):
-                outcomes.append(outcome)
+        started = [self._append_or_wait(part, acks, deadline_ms) for part in request.partitions]
         due_ms = context.due_ms(now_ms, request.timeout_ms)
         if acks == ACKS_NONE and not context.hears_failures:
             return None
+        outcomes = [each for each in started if not isinstance(each, asyncio.Task)]
         if len(outcomes) == len(started):
             return self._acknowledge(outcomes, acks, due_ms)
         return self._acknowledge_later(started, acks, due_ms)
