@@ -374,7 +374,7 @@ class LogManager:
     def replace_log(self, future: FutureLog) -> tuple[LogDirectory, Log]:
         """Let a future log with all records take the place of the partition's log. StorageError, with no change.
 
-        Return the old log, still open, and its directory. For the owner only, between two appends.
+        Return the old log, which can still be read, and its directory. For the owner only, between two appends.
         """
         tp, target = future.topic_partition, future.target
         source = self.directory_of(tp)
@@ -382,7 +382,7 @@ class LogManager:
             raise StorageError(f"{tp}: the log directory {target.path} is offline, or the log is gone")
         future.become_current()
         old = source.logs.pop(tp)
-        old.leader_epochs.close()  # the epochs of the old log must not be written any more
+        old.retire()
         target.logs[tp] = future.log
         if target.failure is not None:
             future.log.fail(target.failure)

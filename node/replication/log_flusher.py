@@ -61,10 +61,9 @@ class LogFlusher:
         self._threads.shutdown(wait=False)
 
     async def _flush(self, replica: Replica) -> None:
-        log = replica.log
         try:
             while True:
-                log = replica.log  # another log once the replica has moved to another log directory
+                log = replica.log
                 try:
                     await self._offload(log.flush)
                 except OutOfDescriptorsError:
@@ -72,12 +71,14 @@ class LogFlusher:
                         return
                     await asyncio.sleep(_RETRY_S)
                     continue
+                except StorageError as error:
+                    # After a move to another log directory the replica has another log, and this one is being deleted.
+                    if replica.log is log:
+                        self._on_error(error, replica.topic_partition)
+                        return
                 self._on_flushed(replica)
                 if not replica.log.must_flush:
                     return
-        except StorageError as error:
-            if replica.log is log:
-                self._on_error(error, replica.topic_partition)
         finally:
             del self._in_progress[replica]
 

@@ -183,7 +183,7 @@ class Log:
 
     @property
     def closed(self) -> bool:
-        """Return whether `close` or `abandon` has closed the files.
+        """Return whether the log has ended, by `close`, `abandon` or `retire`.
 
         The log's directory must not be changed any more.
         """
@@ -826,9 +826,16 @@ class Log:
 
         Nothing is written afterwards, and a running flush that fails is no error.
         """
+        self.retire()
+        self._segments.close()
+
+    def retire(self) -> None:
+        """Let the log only be read from now on, because another log has its place and its files will be deleted.
+
+        Nothing is written afterwards, and a running flush that fails is no error.
+        """
         self._abandoned = True
         self.leader_epochs.close()
-        self._segments.close()
 
     def fail(self, error: StorageError) -> None:
         """Make every later read and write raise StorageError, because the disk has failed. Any thread may call this."""

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from node.replication.log_flusher import LogFlusher
 from storage.configs.log_config import LogConfig
 from storage.descriptor_reserve import OutOfDescriptorsError
 from storage.log_manager import LogManager
 from tests.node.client_requests import TP, batch_of, produce_request
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import until
-from tidelog.errors import NotLeaderOrFollowerError, RequestTimedOutError
+from tidelog.errors import NotLeaderOrFollowerError, RequestTimedOutError, StorageError
 from tidelog.protocol.control_messages import StopReplicaPartition, StopReplicaRequest
 from verify.simulation.disks.crashable_files import CrashableFiles
 from verify.simulation.disks.failing_files import FailingFiles, Fault
@@ -96,6 +99,25 @@ def flushing_threads() -> set[threading.Thread]:
 
 def acknowledged(cluster: MemoryCluster, follower: int) -> int:
     return cluster.leader.replica().partition.followers[follower].log_end_offset
+
+
+async def test_log_that_takes_the_place_of_a_failing_one_is_flushed() -> None:
+    old = Mock(must_flush=True)
+    new = Mock(must_flush=True)
+    replica: Any = Mock(log=old)
+    flushed, failures = [], []
+
+    async def offload(flush: Callable[[], None]) -> None:
+        if replica.log is old:
+            replica.log = new  # the replica moves to another log directory
+            raise StorageError("its files are deleted")
+        flushed.append(flush)
+        new.must_flush = False
+
+    flusher = LogFlusher(lambda each: None, lambda error, tp: failures.append(error), offload)
+    flusher.begin(replica)
+    await flusher.close()
+    assert (flushed, failures) == ([new.flush], [])
 
 
 async def test_acks_all_waits_for_the_leaders_flush_and_so_do_consumers() -> None:

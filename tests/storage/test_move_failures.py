@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 from contextlib import suppress
 from itertools import count
@@ -184,6 +185,19 @@ def test_flushes_go_on_when_a_move_ends_that_let_them_wait(broker: Broker) -> No
         finish(work)
     flush.join(5)
     assert not flush.is_alive()
+
+
+def test_flush_of_the_old_log_is_no_failure_after_the_move(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, RealFiles())
+    old = broker.create()
+    append_large(old)
+    work = begin_and_hold_flushes(broker)
+    append(old)
+    advance(work, lambda: broker.move.future.is_current)
+    assert read_all(old) == broker.replaced_contents, "a fetch may have begun to read it"
+    shutil.rmtree(broker.paths[0] / "orders-0")
+    old.flush()
+    assert not broker.manager.directories[0].data_loss_marker.flush_failed
 
 
 def test_new_topic_of_the_name_never_opens_the_old_log(broker: Broker) -> None:

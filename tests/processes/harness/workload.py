@@ -90,11 +90,13 @@ class Workload:
     def wait_acknowledged(self, more: int, timeout_s: float = 60) -> None:
         """Returns when `more` records were acknowledged from now on, on each partition."""
         goals = {tp: len(times) + max(1, more // len(self._tps)) for tp, times in self._acknowledged.items()}
-        wait_for(
-            f"{more} more acknowledgements",
-            lambda: all(len(self._acknowledged[tp]) >= goal for tp, goal in goals.items()),
-            timeout_s,
-        )
+
+        def are_acknowledged() -> bool:
+            if self._failure is not None:
+                raise self._failure
+            return all(len(self._acknowledged[tp]) >= goal for tp, goal in goals.items())
+
+        wait_for(f"{more} more acknowledgements", are_acknowledged, timeout_s)
 
     def longest_gap_s(self, tps: Sequence[TopicPartition], since: float) -> float:
         """The longest silence of acknowledgements on any of `tps` that began or lasted after `since` (monotonic)."""
