@@ -144,7 +144,8 @@ class Broker:
 
         # The listeners open before the registration announces them, so that no connection to them is refused.
         topic_configs = topic_configs_by(self._dynamic)
-        kafka = kafka_apis(handlers.handle, self._metadata, self._clock, topic_configs, self._fetchers.has_lost)
+        sessions, has_lost = self._replicas.purgatories.consumer_sessions, self._fetchers.has_lost
+        kafka = kafka_apis(handlers.handle, self._metadata, self._clock, sessions, topic_configs, has_lost)
         for listener in listeners:
             if listener.for_kafka_clients:
                 await self._open_kafka_listener(kafka, listener)

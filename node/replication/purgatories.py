@@ -14,7 +14,8 @@ from node.purgatory.delayed_response import DelayedResponse
 from node.purgatory.gradual_checks import LONGEST_TURN_NS, GradualChecks
 from node.purgatory.purgatory import Purgatory
 from node.replication.delayed_produce import DelayedProduce
-from node.replication.fetch_sessions import FetchSession, FetchSessions
+from node.replication.sessions.consumer_sessions import ConsumerSession, ConsumerSessions
+from node.replication.sessions.follower_sessions import FetchSession, FetchSessions
 from tidelog.client.tasks.async_event import Signal
 from tidelog.model import TopicPartition
 
@@ -22,7 +23,9 @@ from tidelog.model import TopicPartition
 class Purgatories:
     """The purgatories of one broker, and the changes since the last `complete_ready`.
 
-    alarm   set when a deadline becomes earlier, so that the task that sleeps until `next_deadline_ms` wakes up
+    sessions            the fetch sessions of followers
+    consumer_sessions   those of Kafka's consumers
+    alarm               set when a deadline becomes earlier, so that the task that sleeps until `next_deadline_ms` wakes
 
     `soon` runs a callback in the next turn of the event loop (`loop.call_soon`). `now_ns` measures how long requests
     wait.
@@ -36,9 +39,10 @@ class Purgatories:
         self._active_sessions: dict[FetchSession, None] = {}
         self._advanced: dict[TopicPartition, None] = {}
         self.sessions = FetchSessions()
+        self.consumer_sessions = ConsumerSessions()
         self.alarm = alarm = Signal()
         self.produces: Purgatory[TopicPartition, DelayedProduce] = Purgatory(now_ns=now_ns, on_earlier=alarm.set)
-        self.consumer_fetches: Purgatory[TopicPartition, DelayedResponse] = Purgatory(
+        self.consumer_fetches: Purgatory[TopicPartition | ConsumerSession, DelayedResponse] = Purgatory(
             now_ns=now_ns, on_earlier=alarm.set
         )
         self._checks = GradualChecks(self.consumer_fetches, now_ns)
@@ -66,12 +70,13 @@ class Purgatories:
         self._schedule()
 
     def mark_changed(self, tp: TopicPartition) -> None:
-        """Make each follower's next fetch check this partition, whose high watermark, log start or ISR has changed.
+        """Make the next fetch of each session check this partition, whose high watermark, log start or ISR has changed.
 
-        No fetch completes now. The next answer to a follower has a changed high watermark and log start, but no ISR.
+        No fetch completes now. The next answer has a changed high watermark and log start, but no ISR.
         """
         for session in self.sessions:
             session.mark_active(tp)
+        self.consumer_sessions.mark_active(tp)
 
     def records_deleted(self, tp: TopicPartition) -> None:
         """Answer the followers' fetches at once with a raised log start offset, because a DeleteRecords waits.
@@ -108,7 +113,7 @@ class Purgatories:
             self.follower_fetches.check_and_complete(session)
         for tp in advanced:
             self.produces.check_and_complete(tp)
-            self._checks.changed(tp)
+            self._consumers_changed(tp)
         if not self._is_checking:
             self._go_on_checking()
 
@@ -137,8 +142,14 @@ class Purgatories:
             self._soon(self.complete_ready)
 
     def _check_soon(self, tp: TopicPartition) -> None:
-        self._checks.changed(tp)
+        self._consumers_changed(tp)
         self._go_on_checking_soon()
+
+    def _consumers_changed(self, tp: TopicPartition) -> None:
+        """Make the checks of the consumers' fetches of this partition due."""
+        self._checks.changed(tp)
+        for session in self.consumer_sessions.mark_active(tp):
+            self._checks.changed(session)
 
     def _go_on_checking_soon(self) -> None:
         if self._checks and not self._is_checking:

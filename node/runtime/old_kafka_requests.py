@@ -1,9 +1,9 @@
-"""Parts of the requests of old Kafka clients, whose version says which records the client can send and read."""
+"""Parts of the requests of old Kafka clients, whose version says which records the client can send."""
 
 from __future__ import annotations
 
 from tidelog.frozen_dataclass import frozen
-from tidelog.protocol.messages import FetchRequest, ProducePartition
+from tidelog.protocol.messages import ProducePartition
 
 
 @frozen
@@ -17,8 +17,3 @@ class OldFormatPartition(ProducePartition):
 @frozen
 class ZstdFreePartition(ProducePartition):
     """The records for one partition from a Kafka client whose version of Produce (3 to 6) has no zstd."""
-
-
-@frozen
-class ZstdFreeFetch(FetchRequest):
-    """The fetch of a Kafka client whose version of Fetch (before 10) has no zstd."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.replication.fetch_sessions import MAX_FETCH_INTERVAL_MS, MAX_SESSIONS, FetchSessions
+from node.replication.sessions.follower_sessions import MAX_FETCH_INTERVAL_MS, MAX_SESSIONS, FetchSessions
 from tests.node.client_requests import TP, produce_request, values_of
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time, until

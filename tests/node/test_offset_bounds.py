@@ -148,7 +148,9 @@ async def test_waiting_fetch_counts_committed_bytes_alone(tmp_path: Path) -> Non
         for records, satisfied in ((1, True), (2, False)):
             request = fetch_request(6, min_bytes=records * record_bytes)
             target = FetchTarget(request.partitions[0], here.node.replica(), 0)
-            assert DelayedFetch(1_000, here.node.replicas, request, [target], stored=False).is_satisfied() == satisfied
+            limits = [request.partitions[0].partition_max_bytes]
+            delayed = DelayedFetch(1_000, here.node.replicas, request, [target], limits, stored=False)
+            assert delayed.is_satisfied() == satisfied
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 from functools import partial
 
 from node.handlers.records.follower_fetch import FollowerFetches
@@ -11,27 +11,22 @@ from node.net.server import RequestContext
 from node.purgatory.delayed_response import DelayedResponse
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
+from node.replication.sessions.consumer_fetch import ConsumerFetch, ConsumerFetchResponse
+from node.replication.sessions.consumer_sessions import ConsumerSession, FetchTarget, Target
 from node.runtime.deferred_response import DeferredResponse
-from node.runtime.old_kafka_requests import ZstdFreeFetch
-from tidelog.errors import BrokerError, InvalidRequestError, UnsupportedCompressionTypeError
+from tidelog.errors import (
+    BrokerError,
+    InvalidRequestError,
+    UnknownTopicIdError,
+    UnsupportedCompressionTypeError,
+)
+from tidelog.model import TopicPartition
 from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse, Response
 from tidelog.records import Codec
 
 #: The most bytes in one answer of a listener that sends files, unless the fetch waits for more. A socket accepts about
 #: this many at once, and a broker reads the rest of a file into memory.
 MAX_STORED_BYTES = 4 << 20
-
-
-@dataclass(slots=True)
-class FetchTarget:
-    """One partition of a fetch, and the replica to read from.
-
-    leader_epoch   the leader epoch when the fetch arrived; the wait ends with this epoch
-    """
-
-    requested: FetchPartition
-    replica: Replica
-    leader_epoch: int
 
 
 class DelayedFetch(DelayedResponse):
@@ -42,27 +37,37 @@ class DelayedFetch(DelayedResponse):
     are computed from the positions of batches. No batch is read before the answer (as in Kafka's DelayedFetch).
     """
 
-    __slots__ = ("_min_bytes", "_replicas", "_request", "_stored", "_targets")
+    __slots__ = ("_min_bytes", "_reads_zstd", "_replicas", "_request", "_stored", "_targets")
 
     def __init__(
         self,
         deadline_ms: int,
         replicas: ReplicaManager,
         request: FetchRequest,
-        targets: list[FetchTarget | FetchPartitionResponse],
+        targets: list[Target],
+        limits: Iterable[int],
+        *,
         stored: bool,
+        reads_zstd: bool = True,
     ) -> None:
+        """`limits` are those of the sizes of all partitions, and `stored` says whether the answer may name files."""
         super().__init__(deadline_ms)
         self._stored = stored
+        self._reads_zstd = reads_zstd
         self._replicas = replicas
         self._request = request
         self._targets = targets
-        most = sum(requested.partition_max_bytes for requested in request.partitions)
-        self._min_bytes = max(1, min(request.min_bytes, request.max_bytes, most, MAX_RESPONSE_BYTES))
+        self._min_bytes = 1
+        if request.min_bytes > 1:
+            self._min_bytes = max(1, min(request.min_bytes, request.max_bytes, sum(limits), MAX_RESPONSE_BYTES))
+
+    def targets(self) -> list[Target]:
+        """Return the partitions that the answer would read now."""
+        return self._targets
 
     def is_satisfied(self) -> bool:
         total = 0
-        for target in self._targets:
+        for target in self.targets():
             available = None if isinstance(target, FetchPartitionResponse) else self._available_bytes(target)
             if available is None:
                 return True
@@ -87,15 +92,19 @@ class DelayedFetch(DelayedResponse):
         return None if available is None else min(available, target.requested.partition_max_bytes)
 
     def answer(self) -> Response:
+        return FetchResponse(self.read(self.targets()))
+
+    def read(self, targets: list[Target]) -> tuple[FetchPartitionResponse, ...]:
+        """Return the data of these partitions, within the size limit of an answer."""
         most = max(self._min_bytes, MAX_STORED_BYTES) if self._stored else MAX_RESPONSE_BYTES
         budget = min(self._request.max_bytes, most)
         size = 0
         answers = []
-        for target in self._targets:
+        for target in targets:
             if isinstance(target, FetchPartitionResponse):
                 answers.append(target)
                 continue
-            if isinstance(self._request, ZstdFreeFetch) and _is_in_zstd(target.replica):
+            if not self._reads_zstd and _is_in_zstd(target.replica):
                 answers.append(refusal(target.requested, UnsupportedCompressionTypeError()))
                 continue
             answer, read_bytes = read_partition(
@@ -104,7 +113,34 @@ class DelayedFetch(DelayedResponse):
             )  # fmt: skip
             size += read_bytes
             answers.append(answer)
-        return FetchResponse(tuple(answers))
+        return tuple(answers)
+
+
+class DelayedConsumerFetch(DelayedFetch):
+    """A fetch of a Kafka consumer. Its answer has the active members of its session, also those that became it later.
+
+    A member is idle after the answer if the consumer has read all its committed records.
+    """
+
+    __slots__ = ("_session",)
+
+    def __init__(self, deadline_ms: int, replicas: ReplicaManager, request: ConsumerFetch, *, stored: bool) -> None:
+        self._session = request.session
+        super().__init__(
+            deadline_ms, replicas, request, [], (member.named.partition_max_bytes for member in self._session),
+            stored=stored, reads_zstd=request.reads_zstd,
+        )  # fmt: skip
+
+    def targets(self) -> list[Target]:
+        return [member.target for member in self._session.active()]
+
+    def answer(self) -> Response:
+        members = self._session.active()
+        answers = self.read([member.target for member in members])
+        for member, answer in zip(members, answers, strict=True):
+            if not answer.error_code and answer.high_watermark <= member.named.fetch_offset:
+                self._session.mark_idle(member)
+        return ConsumerFetchResponse(answers, members=tuple(members))
 
 
 class Fetches:
@@ -126,18 +162,51 @@ class Fetches:
             )
         if request.replica_id >= 0:
             return self._followers.handle(request, context)
-        replicas = self._replicas
-        targets = [_resolve(replicas, requested) for requested in request.partitions]
-        due_ms = context.due_ms(replicas.clock.monotonic_ms(), request.max_wait_ms)
-        delayed = DelayedFetch(due_ms, replicas, request, targets, context.sends_files)
-        if request.max_wait_ms == 0 or request.min_bytes == 0 or not targets:
+        due_ms = context.due_ms(self._replicas.clock.monotonic_ms(), request.max_wait_ms)
+        if isinstance(request, ConsumerFetch):
+            return self._handle_consumer(request, due_ms, context)
+        targets = [self._resolve(requested) for requested in request.partitions]
+        limits = (requested.partition_max_bytes for requested in request.partitions)
+        delayed = DelayedFetch(due_ms, self._replicas, request, targets, limits, stored=context.sends_files)
+        return self._answer(delayed, request, _partitions(targets))
+
+    def _handle_consumer(
+        self, request: ConsumerFetch, due_ms: int, context: RequestContext
+    ) -> Response | DeferredResponse:
+        session = request.session
+        for member in session.active():
+            if member.to_read is None:
+                member.target = FetchPartitionResponse("", member.named.partition, UnknownTopicIdError.code)
+            else:
+                member.target = self._resolve(member.to_read)
+        delayed = DelayedConsumerFetch(due_ms, self._replicas, request, stored=context.sends_files)
+        if session.is_kept and len(session):
+            return self._answer(delayed, request, (session,))  # a change of a member is a change of its session
+        return self._answer(delayed, request, _partitions(delayed.targets()))
+
+    def _answer(
+        self, delayed: DelayedFetch, request: FetchRequest, keys: Collection[TopicPartition | ConsumerSession]
+    ) -> Response | DeferredResponse:
+        """Answer at once, or when the wait of this fetch ends, which watches these keys (none: it reads nothing)."""
+        if request.max_wait_ms == 0 or request.min_bytes == 0 or not keys:
             return delayed.answer()
-        # A fetch with a partition that was refused does not wait.
-        keys = {target.replica.topic_partition for target in targets if isinstance(target, FetchTarget)}
-        fetches = replicas.purgatories.consumer_fetches
+        fetches = self._replicas.purgatories.consumer_fetches
         if not fetches.try_complete_else_watch(delayed, keys):
             delayed.response.on_abandon(partial(fetches.drop, delayed))
         return delayed.response
+
+    def _resolve(self, requested: FetchPartition) -> Target:
+        """Return what to read for a partition, or the answer that refuses it."""
+        try:
+            replica = leader_for(self._replicas, requested)
+        except BrokerError as error:
+            return refusal(requested, error)
+        return FetchTarget(requested, replica, replica.partition.leader_epoch)
+
+
+def _partitions(targets: list[Target]) -> set[TopicPartition]:
+    """Return the partitions that are read. A fetch with one that is refused does not wait."""
+    return {target.replica.topic_partition for target in targets if isinstance(target, FetchTarget)}
 
 
 def _is_in_zstd(replica: Replica) -> bool:
@@ -147,12 +216,3 @@ def _is_in_zstd(replica: Replica) -> bool:
     compression.type=producer.
     """
     return replica.log.config.codec == Codec.ZSTD
-
-
-def _resolve(replicas: ReplicaManager, requested: FetchPartition) -> FetchTarget | FetchPartitionResponse:
-    """Return what to read for a partition, or the answer that refuses it."""
-    try:
-        replica = leader_for(replicas, requested)
-    except BrokerError as error:
-        return refusal(requested, error)
-    return FetchTarget(requested, replica, replica.partition.leader_epoch)

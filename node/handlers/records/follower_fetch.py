@@ -1,6 +1,7 @@
 """Handle a follower's fetch. Its fetch offsets acknowledge all records before them; the answer carries the news.
 
-The fetch covers all members of its fetch session (`node.replication.fetch_sessions`). Only active members are checked.
+The fetch covers all members of its fetch session (`node.replication.sessions.follower_sessions`). Only active members
+are checked.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 from node.handlers.records.read_partition import MAX_RESPONSE_BYTES, leader_for, read_partition, refusal
 from node.net.server import RequestContext
 from node.purgatory.delayed_response import DelayedResponse
-from node.replication.fetch_sessions import FIRST_EPOCH, NO_SESSION, FetchSession, Member
 from node.replication.replica_manager import ReplicaManager
+from node.replication.sessions.follower_sessions import FIRST_EPOCH, NO_SESSION, FetchSession, Member
 from node.runtime.deferred_response import DeferredResponse
 from tidelog.errors import BrokerError, UnknownLeaderEpochError
 from tidelog.model import TopicPartition

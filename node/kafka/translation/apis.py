@@ -18,6 +18,7 @@ from node.kafka.translation.records import RecordTranslation
 from node.kafka.translation.replicas import ReplicaTranslation
 from node.kafka.translation.topics import TopicConfigs, TopicTranslation
 from node.metadata.metadata_cache import MetadataCache
+from node.replication.sessions.consumer_sessions import ConsumerSessions
 from node.settings.dynamic_settings import DynamicSettings
 from storage.configs.descriptions import describe_topic
 from storage.configs.log_config import LogConfig
@@ -84,16 +85,18 @@ def kafka_apis(
     handle: NativeHandler,
     metadata: MetadataCache,
     clock: Clock,
+    sessions: ConsumerSessions,
     topic_configs: TopicConfigs = _without_settings,
     has_lost: Callable[[int], bool] = lambda _: False,
 ) -> list[KafkaApi]:
     """Return the APIs of one broker, in front of its handler of typed requests.
 
+    sessions        the fetch sessions, whose members the handler makes active when their partitions change
     topic_configs   returns a topic's effective settings, given the settings that the topic itself has
     has_lost        returns whether this broker has lost the connection to the broker of this id
     """
     names = TopicNames(metadata)
-    records, offsets = RecordTranslation(handle, metadata, names, clock), LogOffsetTranslation(handle)
+    records, offsets = RecordTranslation(handle, metadata, names, clock, sessions), LogOffsetTranslation(handle)
     where, producers = MetadataTranslation(handle, metadata, names, clock, has_lost), ProducerTranslation(handle)
     apis = [
         KafkaApi(ProduceRequest, Versions(0, 10), records.produce, records.produce_refused),

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import cast
 
 from node.kafka.calls import Call, NativeHandler, Outcome, converted
-from node.kafka.fetch_sessions import NO_OFFSETS, ConsumerSession, ConsumerSessions, PartitionKey
 from node.kafka.topic_names import TopicNames
 from node.kafka.translation.leaders import LeaderHints
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnection
-from node.runtime.old_kafka_requests import OldFormatPartition, ZstdFreeFetch, ZstdFreePartition
+from node.replication.sessions.consumer_fetch import ConsumerFetch, ConsumerFetchResponse
+from node.replication.sessions.consumer_sessions import ConsumerSession, ConsumerSessions
+from node.runtime.old_kafka_requests import OldFormatPartition, ZstdFreePartition
 from node.runtime.stored_fetch_partition import StoredFetchPartition
 from tidelog.clock import Clock
 from tidelog.errors import (
@@ -21,7 +21,6 @@ from tidelog.errors import (
     FetchSessionTopicIdError,
     InvalidFetchSessionEpochError,
     InvalidRequestError,
-    UnknownTopicIdError,
     error_for,
 )
 from tidelog.model import CONSUMER_REPLICA_ID, Buffer, StoredBytes
@@ -29,7 +28,6 @@ from tidelog.protocol import messages as native
 from tidelog.protocol.kafka.messages.records import (
     BatchIndexAndErrorMessage,
     FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
     FetchResponse,
     PartitionData,
@@ -53,12 +51,19 @@ _LEADERS_IN_FETCH, _ADDRESSES_IN_FETCH = 12, 16
 class RecordTranslation:
     """The translations of Produce and Fetch; `handle` is the broker's own handler."""
 
-    def __init__(self, handle: NativeHandler, metadata: MetadataCache, names: TopicNames, clock: Clock) -> None:
+    def __init__(
+        self,
+        handle: NativeHandler,
+        metadata: MetadataCache,
+        names: TopicNames,
+        clock: Clock,
+        sessions: ConsumerSessions,
+    ) -> None:
         self._handle = handle
         self._metadata = metadata
         self._names = names
         self._clock = clock
-        self._sessions = ConsumerSessions()
+        self._sessions = sessions
 
     # --- Produce -------------------------------------------------------------------------------------
 
@@ -140,36 +145,27 @@ class RecordTranslation:
         if request.replica_id != CONSUMER_REPLICA_ID or request.replica_state.replica_id != CONSUMER_REPLICA_ID:
             raise InvalidRequestError("followers do not fetch over Kafka's protocol")
         self._note_read(request, call.client)
-        session, partitions = self._sessions.wanted(request, call.version, self._clock.monotonic_ms())
+        session = self._sessions.of_fetch(request, call.version, self._clock.monotonic_ms())
+        self._find_topics(session)
+        fetch = ConsumerFetch(
+            CONSUMER_REPLICA_ID,
+            request.max_wait_ms,
+            request.min_bytes,
+            request.max_bytes,
+            (),
+            request.isolation_level,
+            session=session,
+            reads_zstd=call.version >= _ZSTD_IN_FETCH,
+        )
+        return converted(self._handle(fetch, call.context), lambda response: self._fetched(response, call, session))
+
+    def _find_topics(self, session: ConsumerSession) -> None:
         topics: dict[str | bytes, tuple[str, str | None]] = {}
-        wanted: list[PartitionKey] = []
-        to_read: list[native.FetchPartition] = []
-        unknown: list[PartitionKey] = []
-        for key, member in partitions.items():
-            topic = key[0]
+        for member in session.active():
+            topic, _ = member.key
             if topic not in topics:
                 topics[topic] = self._id_and_name(topic)
-            topic_id, name = topics[topic]
-            if name is None:
-                unknown.append(key)
-                continue
-            wanted.append(key)
-            if (partition := member.to_read) is None or partition.topic != name:
-                partition = member.to_read = _to_read(name, topic_id, member.requested)
-            to_read.append(partition)
-        request_type = native.FetchRequest if call.version >= _ZSTD_IN_FETCH else ZstdFreeFetch
-        outcome = self._handle(
-            request_type(
-                CONSUMER_REPLICA_ID,
-                0 if unknown else request.max_wait_ms,
-                request.min_bytes,
-                request.max_bytes,
-                tuple(to_read),
-                request.isolation_level,
-            ),
-            call.context,
-        )
-        return converted(outcome, lambda response: self._fetched(response, call, session, wanted, unknown))
+            self._sessions.set_topic(session, member, *topics[topic])
 
     def _id_and_name(self, topic: str | bytes) -> tuple[str, str | None]:
         """Return the topic's id ("" if the request names topics by name), and its name (None if the id is unknown)."""
@@ -186,28 +182,19 @@ class RecordTranslation:
             if key not in read:
                 client.note_read(key, topic.topic or self._names.name_of(uuid_to_text(topic.topic_id)))
 
-    def _fetched(
-        self,
-        response: native.FetchResponse,
-        call: Call,
-        session: ConsumerSession | None,
-        wanted: Iterable[PartitionKey],
-        unknown: Iterable[PartitionKey],
-    ) -> FetchResponse:
-        """Return the response, which has all partitions if there is no session, else those with news for the consumer.
+    def _fetched(self, response: ConsumerFetchResponse, call: Call, session: ConsumerSession) -> FetchResponse:
+        """Return the response, which has all partitions if the session is not kept, else those with news.
 
-        The offsets in it are noted in the session. A partition of an unknown topic id has UNKNOWN_TOPIC_ID.
-
-        wanted   the partitions of `response`, in its order
+        The offsets in it are noted in the session.
         """
         hints = LeaderHints(self._metadata, call.context.listener)
         topics: defaultdict[str | bytes, list[PartitionData]] = defaultdict(list)
-        for key, each in zip(wanted, response.partitions, strict=True):
+        for member, each in zip(response.members, response.partitions, strict=True):
             records, error_code = _records(each), each.error_code
             offsets = (each.high_watermark, each.log_start_offset)
-            if session is not None and not session.has_news(key, offsets, error_code, len(records)):
+            if session.is_kept and not member.has_news(offsets, error_code, len(records)):
                 continue
-            topics[key[0]].append(
+            topics[member.key[0]].append(
                 PartitionData(
                     partition_index=each.partition,
                     error_code=error_code,
@@ -219,12 +206,8 @@ class RecordTranslation:
                     **hints.of(each.topic, each.partition, error_code, call.version >= _LEADERS_IN_FETCH),
                 )
             )
-        for key in unknown:
-            data = _failed(key[1], UnknownTopicIdError.code)
-            if session is None or session.has_news(key, NO_OFFSETS, data.error_code):
-                topics[key[0]].append(data)
         return FetchResponse(
-            session_id=0 if session is None else session.id,
+            session_id=session.id,
             responses=tuple(
                 FetchableTopicResponse(
                     topic=topic if isinstance(topic, str) else "",
@@ -269,17 +252,6 @@ def _raise_first(failures: native.ProduceResponse) -> None:
         error = error_for(failed.error_code, failed.error_message or "")
         assert error is not None, "only failures are in the answer"
         raise error
-
-
-def _to_read(name: str, topic_id: str, requested: FetchPartition) -> native.FetchPartition:
-    return native.FetchPartition(
-        name,
-        requested.partition,
-        requested.current_leader_epoch,
-        requested.fetch_offset,
-        requested.partition_max_bytes,
-        topic_id=topic_id,
-    )
 
 
 def _records(partition: native.FetchPartitionResponse) -> Buffer | StoredBytes:

@@ -13,6 +13,7 @@ from node.kafka.translation.apis import kafka_apis
 from node.metadata.auto_topic_creation import AutoTopicCreation
 from node.metadata.metadata_cache import MetadataCache
 from node.net.server import RequestContext
+from node.replication.sessions.consumer_sessions import ConsumerSessions
 from tests.node.controller_cluster import Broker
 from tests.node.kafka.kafka_requests import ask_one_of
 from tests.node.topic_settings import MemoryBrokers
@@ -33,10 +34,15 @@ class KafkaClient:
     hears_news = True
 
     def __init__(
-        self, handle: NativeHandler, metadata: MetadataCache, before_each: Callable[[], None] = lambda: None
+        self,
+        handle: NativeHandler,
+        metadata: MetadataCache,
+        before_each: Callable[[], None] = lambda: None,
+        sessions: ConsumerSessions | None = None,
     ) -> None:
         self._before_each = before_each
-        self._apis = kafka_apis(handle, metadata, SystemClock())
+        sessions = ConsumerSessions() if sessions is None else sessions
+        self._apis = kafka_apis(handle, metadata, SystemClock(), sessions)
 
     async def ask(self, request: Request, version: int) -> Any:
         """Return the response, as the version carries it, to a request as the version carries it."""

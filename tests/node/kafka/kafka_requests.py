@@ -10,6 +10,7 @@ from node.kafka.translation.apis import kafka_apis
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnection, ClientConnections, Traffic
 from node.net.server import RequestContext
+from node.replication.sessions.consumer_sessions import ConsumerSessions
 from tests.node.memory_node import Node
 from tidelog.clock import SystemClock
 from tidelog.errors import BrokerError
@@ -26,12 +27,14 @@ def a_connection() -> ClientConnection:
 
 async def ask(node: Node, request: Request, version: int) -> Any:
     """Send a request in this version to the broker's handlers, and return the response."""
-    return await ask_one_of(kafka_apis(node.handlers.handle, node.metadata, SystemClock()), request, version)
+    sessions = node.purgatories.consumer_sessions
+    return await ask_one_of(kafka_apis(node.handlers.handle, node.metadata, SystemClock(), sessions), request, version)
 
 
 async def ask_handler(handle: NativeHandler, request: Request, version: int) -> Any:
     """Send a request in this version to a handler of typed requests, and return the response."""
-    return await ask_one_of(kafka_apis(handle, MetadataCache("c"), SystemClock()), request, version)
+    apis = kafka_apis(handle, MetadataCache("c"), SystemClock(), ConsumerSessions())
+    return await ask_one_of(apis, request, version)
 
 
 async def ask_one_of(apis: Iterable[KafkaApi], request: Request, version: int) -> Any:

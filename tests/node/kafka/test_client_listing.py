@@ -15,6 +15,7 @@ from node.kafka.translation.apis import kafka_apis
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnections
 from node.net.server import RequestContext
+from node.replication.sessions.consumer_sessions import ConsumerSessions
 from tidelog.clock import SystemClock
 from tidelog.errors import InvalidRequestError
 from tidelog.model import Endpoint
@@ -50,7 +51,7 @@ class Live:
     def __init__(self) -> None:
         clock, metadata = SystemClock(), MetadataCache("c")
         self.clients = ClientConnections(clock, lambda name: name if metadata.topic(name) else None)
-        apis = kafka_apis(handle, metadata, clock)
+        apis = kafka_apis(handle, metadata, clock, ConsumerSessions())
         self.listener = KafkaListener(
             Endpoint("127.0.0.1", 0), "KAFKA", apis, clock, native_addresses=list, clients=self.clients
         )

@@ -40,7 +40,8 @@ class Stage:
     def __init__(self, cluster: MemoryCluster) -> None:
         self.cluster = cluster
         clock, leader = VirtualClock(), cluster.leader
-        apis = kafka_apis(leader.handlers.handle, leader.metadata, clock)
+        sessions = leader.purgatories.consumer_sessions
+        apis = kafka_apis(leader.handlers.handle, leader.metadata, clock, sessions)
         clients = ClientConnections(clock, lambda name: name)
         self.listener = KafkaListener(
             Endpoint("127.0.0.1", 1), "KAFKA", apis, clock, native_addresses=list, clients=clients

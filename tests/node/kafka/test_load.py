@@ -87,7 +87,9 @@ async def broker(directory: Path) -> AsyncIterator[Broker]:
         cluster.configs = {"min.insync.replicas": "1"}
         await cluster.elect(1)
         node = cluster.nodes[1]
-        async with live(apis=kafka_apis(node.handlers.handle, node.metadata, VirtualClock())) as served:
+        sessions = node.purgatories.consumer_sessions
+        apis = kafka_apis(node.handlers.handle, node.metadata, VirtualClock(), sessions)
+        async with live(apis=apis) as served:
             yield Broker(served, node.purgatories)
 
 

@@ -10,6 +10,7 @@ from node.kafka.calls import NativeOutcome
 from node.kafka.translation.apis import kafka_apis
 from node.metadata.metadata_cache import MetadataCache
 from node.net.server import RequestContext
+from node.replication.sessions.consumer_sessions import ConsumerSessions
 from tests.node.kafka.admin_client import KafkaClient
 from tests.node.kafka.kafka_requests import CONTEXT
 from tidelog.clock import SystemClock
@@ -191,7 +192,7 @@ async def test_producer_gets_a_new_id_in_every_version(version: int) -> None:
 async def test_each_version_of_api_versions_lists_all_apis(version: int) -> None:
     software = {"client_software_name": "a", "client_software_version": "1"} if version >= 3 else {}
     found = await a_client().ask(ApiVersionsRequest(**software), version)
-    apis = kafka_apis(lambda request, context: None, MetadataCache("c"), SystemClock())
+    apis = kafka_apis(lambda request, context: None, MetadataCache("c"), SystemClock(), ConsumerSessions())
     assert found.error_code == 0
     assert [(each.api_key, each.min_version, each.max_version) for each in found.api_keys] == sorted(
         (api.request.api, api.versions.first, api.versions.last) for api in apis

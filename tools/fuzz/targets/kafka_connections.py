@@ -15,6 +15,7 @@ from node.kafka.refused_native_client import RefusedNativeClient
 from node.kafka.translation.apis import kafka_apis
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnections
+from node.replication.sessions.consumer_sessions import ConsumerSessions
 from tidelog.clock import SystemClock
 from tidelog.errors import InvalidRequestError
 from tidelog.model import Endpoint
@@ -82,7 +83,7 @@ def _listener() -> tuple[asyncio.AbstractEventLoop, KafkaListener, _Failures]:
     failures = _Failures()
     logging.getLogger("node.kafka").addHandler(failures)
     clock = SystemClock()
-    apis = kafka_apis(_refuse, MetadataCache("c"), clock)
+    apis = kafka_apis(_refuse, MetadataCache("c"), clock, ConsumerSessions())
     clients = ClientConnections(clock, lambda name: name)
     listener = KafkaListener(Endpoint("127.0.0.1", 1), "KAFKA", apis, clock, native_addresses=list, clients=clients)
     return asyncio.new_event_loop(), listener, failures
