@@ -203,6 +203,29 @@ class GroupCoordinator:
             del shard.groups[hosted.group_id]
             self._timers.drop((shard, hosted.group_id))
 
+    def delete_if_empty(
+        self, shard: Shard, hosted: HostedGroup, done: Callable[[BrokerError | None], None] = lambda error: None
+    ) -> None:
+        """Write a tombstone for the group's record, if the group has one and is still empty.
+
+        `done` is called once, with the error of the write or None, before this method returns or later. An unused group
+        is removed from memory.
+        """
+        if not hosted.recorded or not hosted.is_empty:
+            self.drop_if_unused(shard, hosted)
+            done(None)
+            return
+        hosted.recorded = False
+
+        def written(_: int, error: BrokerError | None) -> None:
+            # A member may have joined meanwhile, and its record comes after the tombstone. Therefore `recorded` is
+            # only set here, and not cleared.
+            hosted.recorded |= error is not None
+            self.drop_if_unused(shard, hosted)
+            done(error)
+
+        self.writes.write(shard, [(encode_key(GroupKey(hosted.group_id)), None)], written)
+
     # --- time ----------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> int | None:

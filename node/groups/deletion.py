@@ -1,4 +1,4 @@
-"""Deletion of groups and of their committed offsets, on request of a client or because they have expired."""
+"""Deletion of groups and of their committed offsets on request of a client."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from node.groups.coordinator import GroupCoordinator
 from node.groups.offset_commits import OffsetCommits
-from node.groups.shard import HostedGroup, Shard
 from tidelog.errors import BrokerError, GroupIdNotFoundError, NonEmptyGroupError
-from tidelog.groups.offsets_topic import GroupKey, encode_key
 from tidelog.model import TopicPartition
 
 
@@ -54,29 +52,6 @@ class Deletion:
             if failed:
                 finish(group_id, next(iter(failed.values())))
             else:
-                self.delete_if_empty(shard, hosted, lambda error: finish(group_id, error))
+                self._coordinator.delete_if_empty(shard, hosted, lambda error: finish(group_id, error))
 
         self._offsets.write_tombstones(shard, hosted, list(hosted.offsets.all()), offsets_deleted)
-
-    def delete_if_empty(
-        self, shard: Shard, hosted: HostedGroup, done: Callable[[BrokerError | None], None] = lambda error: None
-    ) -> None:
-        """Write a tombstone for the group's record, if the group has one and is still empty.
-
-        `done` is called once, with the error of the write or None, before this method returns or later. An unused group
-        is removed from memory.
-        """
-        if not hosted.recorded or not hosted.is_empty:
-            self._coordinator.drop_if_unused(shard, hosted)
-            done(None)
-            return
-        hosted.recorded = False
-
-        def written(_: int, error: BrokerError | None) -> None:
-            # A member may have joined meanwhile, and its record comes after the tombstone. Therefore `recorded` is
-            # only set here, and not cleared.
-            hosted.recorded |= error is not None
-            self._coordinator.drop_if_unused(shard, hosted)
-            done(error)
-
-        self._coordinator.writes.write(shard, [(encode_key(GroupKey(hosted.group_id)), None)], written)

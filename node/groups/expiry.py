@@ -9,7 +9,6 @@ from functools import partial
 
 from cluster.zookeeper.store import StoreError
 from node.groups.coordinator import GroupCoordinator
-from node.groups.deletion import Deletion
 from node.groups.offset_commits import OffsetCommits
 from node.groups.offsets_topic import Assignments
 from node.groups.shard import HostedGroup, Shard
@@ -26,13 +25,10 @@ _GROUPS_AT_ONCE = 64
 class Expiry:
     """Writes tombstones for expired offsets. `expired` counts the expired offsets whose tombstones are committed."""
 
-    def __init__(
-        self, coordinator: GroupCoordinator, offsets: OffsetCommits, deletion: Deletion, assignments: Assignments
-    ) -> None:
+    def __init__(self, coordinator: GroupCoordinator, offsets: OffsetCommits, assignments: Assignments) -> None:
         self._assignments = assignments
         self._coordinator = coordinator
         self._offsets = offsets
-        self._deletion = deletion
         self.expired = 0
 
     async def run(self) -> None:
@@ -65,7 +61,7 @@ class Expiry:
     ) -> None:
         self.expired += due - len(failed)
         if hosted.is_empty and not hosted.offsets:
-            self._deletion.delete_if_empty(shard, hosted)
+            self._coordinator.delete_if_empty(shard, hosted)
 
     def _due(self, hosted: HostedGroup) -> list[TopicPartition]:
         return hosted.offsets.expired(

@@ -217,8 +217,8 @@ class OffsetCommits:
     ) -> None:
         """Write tombstones for these partitions. Commits that come later stay.
 
-        `done` is called once, with the error of each failed partition, when the outcome of all tombstones is known.
-        That may be before this method returns.
+        A group without members whose last offset is deleted so is deleted too. `done` is called once, with the error of
+        each failed partition, when the outcome of all tombstones is known. That may be before this method returns.
         """
         failed: dict[TopicPartition, BrokerError] = {}
         batches = [tps[first : first + TOMBSTONES] for first in range(0, len(tps), TOMBSTONES)]
@@ -237,9 +237,12 @@ class OffsetCommits:
                 else:
                     failed.update(dict.fromkeys(batch, error))
                 hosted.offsets.failed(batch)
-                if not left:
-                    self._coordinator.drop_if_unused(shard, hosted)
+                if left:
+                    return
+                if hosted.offsets:
                     done(failed)
+                else:
+                    self._coordinator.delete_if_empty(shard, hosted, lambda _: done(failed))
 
             hosted.offsets.begin(batch)
             keys = [encode_key(CommitKey(hosted.group_id, *tp)) for tp in batch]

@@ -38,7 +38,7 @@ class CoordinatorService:
         self.members = MemberRequests(self.coordinator, rng)
         self.offsets = OffsetCommits(self.coordinator)
         self.deletion = Deletion(self.coordinator, self.offsets)
-        self._expiry = Expiry(self.coordinator, self.offsets, self.deletion, assignments)
+        self._expiry = Expiry(self.coordinator, self.offsets, assignments)
         self._tasks: set[asyncio.Task[None]] = set()
         replicas.metadata.subscribe(on_deleted=self._topics_deleted, on_named=self._topic_named)
 

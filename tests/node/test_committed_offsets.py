@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from cluster.zookeeper.store import OutcomeUnknownError
-from node.groups.deletion import Deletion
 from node.groups.expiry import Expiry
 from node.groups.offset_commits import OffsetCommits
 from tests.node.client_requests import TP
@@ -37,7 +36,9 @@ from tidelog.protocol.group_messages import (
     DeleteGroupsRequest,
     LeaveGroupRequest,
     LeavingMember,
+    ListedGroup,
     ListGroupsRequest,
+    ListGroupsResponse,
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetDeleteRequest,
@@ -361,7 +362,7 @@ async def test_offsets_of_another_topic_of_the_name_are_kept() -> None:
         assert await cluster.commit(5) == 0
         coordinator = cluster.coordinator.groups.coordinator
         offsets = OffsetCommits(coordinator)
-        expiry = Expiry(coordinator, offsets, Deletion(coordinator, offsets), MemoryOffsetsTopic())
+        expiry = Expiry(coordinator, offsets, MemoryOffsetsTopic())
         expiry.topics_deleted({"t"})
         assert await cluster.commit(6, tp=TP1) == 0
         await expiry.forget_all_deleted()
@@ -670,6 +671,63 @@ async def test_offset_delete_drops_offsets_of_unsubscribed_topics() -> None:
             await cluster.coordinate(coordinator)
             assert await cluster.committed() == (0, 5)
             assert await cluster.committed(tp=other) == (0, -1)
+
+
+@pytest.mark.parametrize("how", ["OffsetDelete", "deletion of the topic"])
+def test_group_without_members_goes_with_its_last_offset(how: str) -> None:
+    @on_virtual_time
+    async def scenario() -> None:
+        async with GroupCluster() as cluster:
+            other = TopicPartition("other", 0)
+            await cluster.elect(1, tp=other)
+            await cluster.inform(other)
+            await cluster.coordinate(1)
+            member = cluster.client()
+            await member.settle()
+            assert await member.commit(5) == 0
+            await cluster.coordinator.ask(LeaveGroupRequest(GROUP, (LeavingMember(member.member_id),)))
+            assert await cluster.commit(6, tp=other) == 0
+
+            async def delete(tp: TopicPartition) -> int:
+                if how == "OffsetDelete":
+                    request = OffsetDeleteRequest(GROUP, (DescribePartition(*tp),))
+                    code: int = (await cluster.coordinator.ask(request)).error_code
+                    return code
+                await cluster.inform(tp, deleted=(tp.topic,))
+                await asyncio.sleep(1)
+                return 0
+
+            assert await delete(TP) == 0
+            assert [each.group_id for each in await listed(cluster)] == [GROUP], "it has an offset of the other topic"
+            assert await delete(other) == 0
+            for coordinator in (1, 2):
+                await cluster.coordinate(coordinator)
+                assert await listed(cluster) == ()
+                response = await cluster.coordinator.ask(DeleteGroupsRequest((GROUP,)))
+                assert [each.error_code for each in response.groups] == [GroupIdNotFoundError.code]
+
+    scenario()
+
+
+@on_virtual_time
+async def test_group_with_members_stays_without_its_last_offset() -> None:
+    async with GroupCluster() as cluster:
+        other = TopicPartition("other", 0)
+        await cluster.elect(1, tp=other)
+        await cluster.inform(other)
+        await cluster.coordinate(1)
+        assert await cluster.commit(1, tp=other) == 0
+        await cluster.client().settle()
+        response = await cluster.coordinator.ask(OffsetDeleteRequest(GROUP, (DescribePartition(*other),)))
+        assert [each.error_code for each in response.partitions] == [0]
+        for coordinator in (1, 2):
+            await cluster.coordinate(coordinator)
+            assert [each.state for each in await listed(cluster)] == ["Stable"]
+
+
+async def listed(cluster: GroupCluster) -> tuple[ListedGroup, ...]:
+    response: ListGroupsResponse = await cluster.coordinator.ask(ListGroupsRequest())
+    return response.groups
 
 
 @pytest.mark.parametrize("states", [(), ("Stable",), ("stable", "Empty"), ("Dead",)])

@@ -150,10 +150,21 @@ def test_groups_are_described_changed_and_deleted(admin: ProgramClient, topic: s
     if admin.name != "sarama":  # this client has no such call
         admin.ask("alter_group_offset", group=group, topic=topic, partition=0, offset=7)
         assert admin.ask("group_offsets", group=group) == {f"{topic}-0": 7}
-    admin.ask("delete_group_offset", group=group, topic=topic, partition=0)
-    assert admin.ask("group_offsets", group=group) == {}
     admin.ask("delete_group", group=group)
     assert group not in admin.ask("groups")
+
+
+def test_group_without_members_goes_with_its_last_offset(admin: ProgramClient, topic: str) -> None:
+    group = f"admin-group-{next(_numbers)}"
+    admin.produce(topic, [Record(b"%d" % number) for number in range(10)], acks="all")
+    member = ProgramReader(admin, topic, group)
+    with closing(member):
+        wait_for("the member", lambda: len(member.seen) == 10)
+    assert admin.ask("group_offsets", group=group) == {f"{topic}-0": 10}
+    admin.ask("delete_group_offset", group=group, topic=topic, partition=0)
+    assert group not in admin.ask("groups")
+    with pytest.raises(RefusedError, match=r"(?i)not.?(exist|found)"):
+        admin.ask("delete_group", group=group)
 
 
 def test_log_directories_are_described(cluster: ClusterUnderTest, admin: ProgramClient, topic: str) -> None:
