@@ -31,7 +31,7 @@ def main() -> int:
             if number in done:
                 continue
             if time.monotonic() >= ends_at:
-                print("stopped: the minutes are used up; the same command continues", file=sys.stderr)
+                print(f"stopped after {arguments.minutes:g} minutes; repeat the command to continue", file=sys.stderr)
                 return 3
             result = suite.run(number, arguments.kafka_version, Path(scratch), arguments.timeout)
             append_result(arguments.results, result)
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("tests", nargs="*", metavar="NNNN", help="numbers of tests (default: all that need brokers)")
     parser.add_argument("--bootstrap-servers", required=True, help="addresses for Kafka clients")
     parser.add_argument("--results", type=Path, required=True, help="file of results; tests that it has are not run")
-    parser.add_argument("--control", type=Path, help="results of Kafka: only tests that do not fail there count")
+    parser.add_argument("--control", type=Path, help="results of another cluster; tests that failed there do not count")
     parser.add_argument("--scenario", default=DEFAULT_SCENARIO, help="noautocreate: brokers create no topics")
     parser.add_argument("--full", action="store_true", help="also the long parts of each test")
     parser.add_argument("--minutes", type=float, default=60, help="start no test after this time (default %(default)s)")

@@ -124,7 +124,7 @@ class _Followers:
 
 
 class _Connection(asyncio.Protocol):
-    """One client. It has one request in flight, so that the bare broker waits for the real one."""
+    """One client. The client has one request in flight, so the bare broker may block while the real broker answers."""
 
     def __init__(self, followers: _Followers, real_ports: Sequence[int], own_port: int) -> None:
         self._followers = followers

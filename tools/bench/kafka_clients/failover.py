@@ -22,8 +22,8 @@ _TIMEOUT_S = 60.0
 def measure(target: Target) -> dict[str, float]:
     """Return as `gap` the time (s) from a leader's kill until each partition that it led has acknowledged a record.
 
-    A record goes to each partition every PACE_S. Only records that were sent after the kill count. The leader is not
-    the controller, if another broker leads.
+    A record goes to each partition every PACE_S. Only records that were sent after the kill count. The killed
+    leader is not the controller, unless the controller leads all partitions.
     """
     from confluent_kafka import Producer
 

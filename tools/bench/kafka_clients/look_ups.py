@@ -23,7 +23,7 @@ def measure(target: Target, partitions: int, seconds: float, *, filled: bool = T
     """Look up a random time in each partition of a topic with every request, one request after the other.
 
     Returns look-ups per second, each partition of a request being one. `filled` says whether the topic holds records,
-    so that answers can be checked; their n-th has the timestamp of the n-th millisecond.
+    so that answers can be checked. The record at offset n then has the timestamp `first_ms + n`.
     """
     from confluent_kafka import Consumer, TopicPartition
 
