@@ -61,12 +61,6 @@ class BareTarget(Target):
     def delete_topic(self, topic: str) -> None:
         """Do nothing, because `bare_broker` deletes the topic."""
 
-    def kill(self, broker_id: int) -> None:
-        raise NotImplementedError("a bare broker serves no topic of its own")
-
-    def restart(self, broker_id: int) -> None:
-        raise NotImplementedError("a bare broker serves no topic of its own")
-
 
 @contextmanager
 def bare_broker(real: Target) -> Iterator[BareTarget]:

@@ -41,13 +41,7 @@ class MockTarget(Target):
         return _topic(partitions)
 
     def delete_topic(self, topic: str) -> None:
-        """Do nothing: the topic ends with the process."""
-
-    def kill(self, broker_id: int) -> None:
-        raise NotImplementedError("a mock broker has no process of its own")
-
-    def restart(self, broker_id: int) -> None:
-        raise NotImplementedError("a mock broker has no process of its own")
+        """Do nothing, because the topic ends with the process."""
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import os
 import time
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tools.bench.kafka_clients.target import Target
 from tools.bench.results import NotMeasured
@@ -46,7 +46,9 @@ def measure(target: Target, size: int, partitions: int, seconds: float) -> dict[
     """
     topic = target.create_topic(partitions)
     sent, produced = _produce(target, topic, size, partitions, seconds)
-    consumed = _consume(target, topic, size, partitions, sent)
+    held, consumed = _consume(target, topic, size, partitions, _CONSUMER, reads=1)
+    if held != sent:
+        raise NotMeasured(f"{sent} records were acknowledged, the partitions hold {held}")
     target.delete_topic(topic)
     return {**produced, **consumed}
 
@@ -55,7 +57,8 @@ def measure_mock(target: Target, size: int, partitions: int, seconds: float) -> 
     """Measure the same on a mock cluster, which drops old records: read the rest `_MOCK_READS` times."""
     topic = target.create_topic(partitions)
     _, produced = _produce(target, topic, size, partitions, seconds)
-    return {**produced, **_consume(target, topic, size, partitions, None)}
+    _, consumed = _consume(target, topic, size, partitions, _MOCK_CONSUMER, _MOCK_READS)
+    return {**produced, **consumed}
 
 
 def _produce(target: Target, topic: str, size: int, partitions: int, seconds: float) -> tuple[int, Mapping[str, float]]:
@@ -103,21 +106,17 @@ def _produce(target: Target, topic: str, size: int, partitions: int, seconds: fl
     }
 
 
-def _consume(target: Target, topic: str, size: int, partitions: int, expected: int | None) -> Mapping[str, float]:
-    """Read the topic, and return the figures; raise NotMeasured unless it holds `expected` records.
-
-    None: a mock's topic, which is read `_MOCK_READS` times.
-    """
+def _consume(
+    target: Target, topic: str, size: int, partitions: int, settings: Mapping[str, Any], reads: int
+) -> tuple[int, Mapping[str, float]]:
+    """Read the whole topic `reads` times, and return the number of records that it holds, and the figures."""
     from confluent_kafka import Consumer, TopicPartition
 
-    settings, reads = (_MOCK_CONSUMER, _MOCK_READS) if expected is None else (_CONSUMER, 1)
     consumer = Consumer({**target.client, **settings, "group.id": uuid.uuid4().hex})
     try:
         tps = [TopicPartition(topic, number) for number in range(partitions)]
         bounds = [consumer.get_watermark_offsets(tp, timeout=30) for tp in tps]
         total = sum(end - begin for begin, end in bounds)
-        if expected is not None and total != expected:
-            raise NotMeasured(f"{expected} records were acknowledged, the partitions hold {total}")
         places = [TopicPartition(topic, tp.partition, begin) for tp, (begin, _) in zip(tps, bounds, strict=True)]
         elapsed_s = 0.0
         cpu = target.cpu_s()
@@ -135,4 +134,4 @@ def _consume(target: Target, topic: str, size: int, partitions: int, expected: i
     finally:
         consumer.close()
     megabytes = reads * total * size / 1e6
-    return {"consume_rate": megabytes / elapsed_s, "consume_cpu": used / (megabytes / 1e3)}
+    return total, {"consume_rate": megabytes / elapsed_s, "consume_cpu": used / (megabytes / 1e3)}
