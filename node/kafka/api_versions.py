@@ -32,6 +32,6 @@ def note_software(request: ApiVersionsRequest, client: ClientConnection) -> None
     client.identify(software)
 
 
-def refused(request: ApiVersionsRequest, error: BrokerError) -> ApiVersionsResponse:
+def refused(request: ApiVersionsRequest, error: BrokerError, version: int) -> ApiVersionsResponse:
     """Return the response with this error. Like Kafka's, it lists no APIs."""
     return ApiVersionsResponse(error_code=error.code, api_keys=())

@@ -355,7 +355,8 @@ class KafkaListener:
         if isinstance(request, ProduceRequest) and request.acks == 0:
             raise FrameError(f"sent records without asking for a response (acks=0), which failed: {error}")
         try:
-            return encode_response(api.refuse(request, error), header.api_version, header.correlation_id)
+            response = api.refuse(request, error, header.api_version)
+            return encode_response(response, header.api_version, header.correlation_id)
         except Exception as failure:
             log.exception("a request of API %d cannot be refused", api.request.api)
             raise FrameError("sent a request on which the broker failed") from failure

@@ -116,7 +116,7 @@ class LogOffsetTranslation:
         return converted(self._handle(segments.ListSegmentOffsetsRequest(wanted, replica_id), call.context), convert)
 
     @staticmethod
-    def list_offsets_refused(request: ListOffsetsRequest, error: BrokerError) -> ListOffsetsResponse:
+    def list_offsets_refused(request: ListOffsetsRequest, error: BrokerError, version: int) -> ListOffsetsResponse:
         """Return the response in which every partition has this error."""
         return _listed(
             (topic.name, _without_offset(each.partition_index, error.code))
@@ -154,7 +154,9 @@ class LogOffsetTranslation:
         return converted(self._handle(native.OffsetForLeaderEpochRequest(wanted), call.context), convert)
 
     @staticmethod
-    def epoch_refused(request: OffsetForLeaderEpochRequest, error: BrokerError) -> OffsetForLeaderEpochResponse:
+    def epoch_refused(
+        request: OffsetForLeaderEpochRequest, error: BrokerError, version: int
+    ) -> OffsetForLeaderEpochResponse:
         """Return the response in which every partition has this error."""
         return OffsetForLeaderEpochResponse(
             topics=_by_topic(

@@ -156,7 +156,7 @@ class MetadataTranslation:
         return self._metadata.departed(self._clock.monotonic_ms() - _DEPARTED_MS, call.context.listener)
 
     @staticmethod
-    def metadata_refused(request: MetadataRequest, error: BrokerError) -> MetadataResponse:
+    def metadata_refused(request: MetadataRequest, error: BrokerError, version: int) -> MetadataResponse:
         """Return the response in which every named topic has this error; without topics if the request asks for all."""
         topics = tuple(_topic_with_error(each.name, each.topic_id, error.code) for each in request.topics or ())
         return MetadataResponse(brokers=(), topics=topics)
@@ -181,7 +181,7 @@ class MetadataTranslation:
 
     @staticmethod
     def describe_topic_partitions_refused(
-        request: DescribeTopicPartitionsRequest, error: BrokerError
+        request: DescribeTopicPartitionsRequest, error: BrokerError, version: int
     ) -> DescribeTopicPartitionsResponse:
         """Return the response in which every named topic has this error."""
         return DescribeTopicPartitionsResponse(
@@ -200,7 +200,7 @@ class MetadataTranslation:
 
         Transactional ids get TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and keys of other types INVALID_REQUEST.
         """
-        keys = request.coordinator_keys if call.version >= _SEVERAL_GROUPS else (request.key,)
+        keys = _keys(request, call.version)
         if request.key_type != _GROUP:
             # One answer for each key, because a request without keys has no other place for the error.
             code, reason = _NO_TRANSACTIONS, "transactions are not supported"
@@ -228,11 +228,12 @@ class MetadataTranslation:
         return converted(outcome, convert)
 
     @staticmethod
-    def find_coordinator_refused(request: FindCoordinatorRequest, error: BrokerError) -> FindCoordinatorResponse:
+    def find_coordinator_refused(
+        request: FindCoordinatorRequest, error: BrokerError, version: int
+    ) -> FindCoordinatorResponse:
         """Return the response in which every group has this error."""
-        several = bool(request.coordinator_keys)
-        failed = [_no_coordinator(key, error.code, str(error)) for key in request.coordinator_keys or (request.key,)]
-        return _coordinators(failed, several=several)
+        failed = [_no_coordinator(key, error.code, str(error)) for key in _keys(request, version)]
+        return _coordinators(failed, several=version >= _SEVERAL_GROUPS)
 
     # --- DescribeCluster -----------------------------------------------------------------------------
 
@@ -257,7 +258,9 @@ class MetadataTranslation:
         return converted(outcome, convert)
 
     @staticmethod
-    def describe_cluster_refused(request: DescribeClusterRequest, error: BrokerError) -> DescribeClusterResponse:
+    def describe_cluster_refused(
+        request: DescribeClusterRequest, error: BrokerError, version: int
+    ) -> DescribeClusterResponse:
         """Return the response that carries this error."""
         return DescribeClusterResponse(
             error_code=error.code, error_message=str(error), cluster_id="", controller_id=-1, brokers=()
@@ -357,6 +360,10 @@ def _described_partition(partition: native.PartitionMetadata) -> DescribeTopicPa
 
 def _topic_with_error(name: str | None, topic_id: bytes, error_code: int) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=error_code, name=name, topic_id=topic_id or ZERO_UUID, partitions=())
+
+
+def _keys(request: FindCoordinatorRequest, version: int) -> tuple[str, ...]:
+    return request.coordinator_keys if version >= _SEVERAL_GROUPS else (request.key,)
 
 
 def _no_coordinator(key: str, error_code: int, message: str) -> Coordinator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from node.kafka.calls import Call, NativeHandler, Outcome, answer_to, converted
+from node.kafka.calls import Call, NativeHandler, Outcome, converted
 from node.kafka.translation.by_topic import by_topic
 from tidelog.errors import BrokerError
 from tidelog.protocol import admin_messages as admin
@@ -46,27 +46,33 @@ class ReplicaTranslation:
 
     # --- ElectLeaders --------------------------------------------------------------------------------
 
-    async def elect(self, request: ElectLeadersRequest, call: Call) -> ElectLeadersResponse:
-        """Elect leaders; version 0 elects preferred ones. Errors are caught here, where the version is known."""
+    def elect(self, request: ElectLeadersRequest, call: Call) -> Outcome:
+        """Elect leaders; version 0 elects preferred ones."""
         wanted = None
         if request.topic_partitions is not None:
             wanted = _named((topic.topic, topic.partitions) for topic in request.topic_partitions)
-        try:
-            response: partitions.ElectLeadersResponse = await answer_to(
-                self._handle,
-                partitions.ElectLeadersRequest(request.election_type, wanted, request.timeout_ms),
-                call,
-            )
-        except BrokerError as error:
-            return _not_elected(request, error, error.code if call.version >= _ERROR_OF_ELECTION else 0)
-        return _elected(
-            (each.topic, each.partition, each.error_code, each.error_message) for each in response.partitions
+        outcome = self._handle(
+            partitions.ElectLeadersRequest(request.election_type, wanted, request.timeout_ms), call.context
         )
 
+        def convert(response: partitions.ElectLeadersResponse) -> ElectLeadersResponse:
+            return _elected(
+                (each.topic, each.partition, each.error_code, each.error_message) for each in response.partitions
+            )
+
+        return converted(outcome, convert)
+
     @staticmethod
-    def elect_refused(request: ElectLeadersRequest, error: BrokerError) -> ElectLeadersResponse:
-        """Return the response in which every named partition has this error; the error itself if none is named."""
-        return _not_elected(request, error, error.code if request.topic_partitions is None else 0)
+    def elect_refused(request: ElectLeadersRequest, error: BrokerError, version: int) -> ElectLeadersResponse:
+        """Return the response with this error for every named partition, and from version 1 on for the request."""
+        return _elected(
+            (
+                (topic.topic, number, error.code, str(error))
+                for topic in request.topic_partitions or ()
+                for number in topic.partitions
+            ),
+            error.code if version >= _ERROR_OF_ELECTION else 0,
+        )
 
     # --- AlterPartitionReassignments, ListPartitionReassignments -------------------------------------
 
@@ -92,7 +98,7 @@ class ReplicaTranslation:
 
     @staticmethod
     def reassign_refused(
-        request: AlterPartitionReassignmentsRequest, error: BrokerError
+        request: AlterPartitionReassignmentsRequest, error: BrokerError, version: int
     ) -> AlterPartitionReassignmentsResponse:
         """Return the response that carries this error for the whole request, and for every partition."""
         return AlterPartitionReassignmentsResponse(
@@ -135,7 +141,7 @@ class ReplicaTranslation:
 
     @staticmethod
     def reassignments_refused(
-        request: ListPartitionReassignmentsRequest, error: BrokerError
+        request: ListPartitionReassignmentsRequest, error: BrokerError, version: int
     ) -> ListPartitionReassignmentsResponse:
         """Return the response that carries this error."""
         return ListPartitionReassignmentsResponse(error_code=error.code, error_message=str(error), topics=())
@@ -155,7 +161,7 @@ class ReplicaTranslation:
         return converted(outcome, convert)
 
     @staticmethod
-    def log_dirs_refused(request: DescribeLogDirsRequest, error: BrokerError) -> DescribeLogDirsResponse:
+    def log_dirs_refused(request: DescribeLogDirsRequest, error: BrokerError, version: int) -> DescribeLogDirsResponse:
         """Return the response that carries this error; versions below 3 have no field for it."""
         return DescribeLogDirsResponse(error_code=error.code, results=())
 
@@ -177,7 +183,9 @@ class ReplicaTranslation:
         return converted(outcome, convert)
 
     @staticmethod
-    def alter_log_dirs_refused(request: AlterReplicaLogDirsRequest, error: BrokerError) -> AlterReplicaLogDirsResponse:
+    def alter_log_dirs_refused(
+        request: AlterReplicaLogDirsRequest, error: BrokerError, version: int
+    ) -> AlterReplicaLogDirsResponse:
         """Return the response in which every named replica has this error."""
         return _altered(
             (topic.name, number, error.code)
@@ -213,17 +221,6 @@ def _elected(results: Iterable[tuple[str, int, int, str | None]], error_code: in
         replica_election_results=tuple(
             ReplicaElectionResult(topic=topic, partition_result=parts) for topic, parts in by_topic(found)
         ),
-    )
-
-
-def _not_elected(request: ElectLeadersRequest, error: BrokerError, error_code: int) -> ElectLeadersResponse:
-    return _elected(
-        (
-            (topic.topic, number, error.code, str(error))
-            for topic in request.topic_partitions or ()
-            for number in topic.partitions
-        ),
-        error_code,
     )
 
 

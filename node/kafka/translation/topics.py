@@ -113,7 +113,7 @@ class TopicTranslation:
         await answer_to(self._handle, partitions.ListPartitionReassignmentsRequest(()), call)
 
     @staticmethod
-    def create_topics_refused(request: CreateTopicsRequest, error: BrokerError) -> CreateTopicsResponse:
+    def create_topics_refused(request: CreateTopicsRequest, error: BrokerError, version: int) -> CreateTopicsResponse:
         """Return the response in which every topic has this error."""
         return CreateTopicsResponse(topics=tuple(_not_created(topic.name, error) for topic in request.topics))
 
@@ -173,7 +173,7 @@ class TopicTranslation:
         return UnknownTopicIdError(f"no topic has the id {uuid_to_text(topic.topic_id)}") if name is None else name
 
     @staticmethod
-    def delete_topics_refused(request: DeleteTopicsRequest, error: BrokerError) -> DeleteTopicsResponse:
+    def delete_topics_refused(request: DeleteTopicsRequest, error: BrokerError, version: int) -> DeleteTopicsResponse:
         """Return the response in which every topic has this error."""
         named = (DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names)
         return DeleteTopicsResponse(responses=tuple(_not_deleted(each, error) for each in (*request.topics, *named)))
@@ -202,7 +202,9 @@ class TopicTranslation:
         return converted(outcome, convert)
 
     @staticmethod
-    def create_partitions_refused(request: CreatePartitionsRequest, error: BrokerError) -> CreatePartitionsResponse:
+    def create_partitions_refused(
+        request: CreatePartitionsRequest, error: BrokerError, version: int
+    ) -> CreatePartitionsResponse:
         """Return the response in which every topic has this error."""
         return CreatePartitionsResponse(
             results=tuple(
@@ -230,7 +232,9 @@ class TopicTranslation:
         return converted(outcome, convert)
 
     @staticmethod
-    def delete_records_refused(request: DeleteRecordsRequest, error: BrokerError) -> DeleteRecordsResponse:
+    def delete_records_refused(
+        request: DeleteRecordsRequest, error: BrokerError, version: int
+    ) -> DeleteRecordsResponse:
         """Return the response in which every partition has this error."""
         return _records_deleted(
             (topic.name, each.partition_index, -1, error.code) for topic in request.topics for each in topic.partitions

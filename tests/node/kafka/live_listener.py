@@ -86,8 +86,13 @@ class Handlers:
         return [
             KafkaApi(ApiVersionsRequest, Versions(0, 4), api_versions, _api_versions_refused),
             KafkaApi(HeartbeatRequest, Versions(0, 4), lambda _, call: self.heartbeat(), _heartbeat_refused),
-            KafkaApi(MetadataRequest, Versions(0, 12), metadata, lambda _, error: NO_METADATA),
-            KafkaApi(ProduceRequest, Versions(0, 9), lambda _, call: self.produce(), lambda _, error: NOTHING_PRODUCED),
+            KafkaApi(MetadataRequest, Versions(0, 12), metadata, lambda _, error, version: NO_METADATA),
+            KafkaApi(
+                ProduceRequest,
+                Versions(0, 9),
+                lambda _, call: self.produce(),
+                lambda _, error, version: NOTHING_PRODUCED,
+            ),
         ]
 
 
@@ -95,11 +100,11 @@ def beat() -> HeartbeatResponse:
     return HeartbeatResponse(error_code=0)
 
 
-def _api_versions_refused(request: Any, error: BrokerError) -> ApiVersionsResponse:
+def _api_versions_refused(request: Any, error: BrokerError, version: int) -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=error.code, api_keys=())
 
 
-def _heartbeat_refused(request: Any, error: BrokerError) -> HeartbeatResponse:
+def _heartbeat_refused(request: Any, error: BrokerError, version: int) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=error.code)
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from node.kafka.calls import NativeOutcome
+from node.net.server import RequestContext
 from tests.node.group_cluster import GROUP, GroupCluster
 from tests.node.kafka.kafka_member import KafkaMember
 from tests.node.kafka.kafka_requests import ask, ask_handler
@@ -26,6 +28,7 @@ from tidelog.groups.assignment.consumer_protocol import decode_subscription
 from tidelog.protocol import group_messages as native
 from tidelog.protocol.kafka.messages.group_membership import (
     HeartbeatRequest,
+    JoinGroupRequest,
     LeaveGroupRequest,
     MemberIdentity,
     SyncGroupRequest,
@@ -35,6 +38,19 @@ JOIN, SYNC, HEARTBEAT, LEAVE = range(10), range(6), range(5), range(6)
 
 
 # --- JoinGroup ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", JOIN)
+async def test_refused_join_has_no_protocol_name_from_version_7_on(version: int) -> None:
+    def refuse(request: Any, context: RequestContext) -> NativeOutcome:
+        raise CoordinatorNotAvailableError
+
+    request = JoinGroupRequest(
+        group_id="g", session_timeout_ms=6000, member_id="m", protocol_type="consumer", protocols=()
+    )
+    response = await ask_handler(refuse, request, version)
+    assert (response.error_code, response.member_id) == (CoordinatorNotAvailableError.code, "m")
+    assert response.protocol_name == (None if version >= 7 else "")
 
 
 @pytest.mark.parametrize("version", JOIN)

@@ -8,6 +8,8 @@ from typing import Any, cast
 import pytest
 
 from node.handlers.groups import OffsetHandlers
+from node.kafka.calls import NativeOutcome
+from node.net.server import RequestContext
 from tests.node.client_requests import TP
 from tests.node.group_cluster import GROUP, TP1, GroupCluster
 from tests.node.kafka.kafka_member import KafkaMember
@@ -250,6 +252,39 @@ async def test_commit_of_version_1_has_the_time_that_its_client_says() -> None:
             times = [cast(Commit, hosted.offsets.get(tp)).committed_ms for tp in (TP, TP1)]
             assert now_ms - 1000 < times[0] <= now_ms
             assert times[1] == 1234
+
+
+# --- refused as a whole ------------------------------------------------------------------------------
+
+
+def refuse(request: Any, context: RequestContext) -> NativeOutcome:
+    raise CoordinatorNotAvailableError
+
+
+@pytest.mark.parametrize("version", range(9))
+async def test_refused_fetch_states_its_error_where_the_version_has_it(version: int) -> None:
+    response = await ask_handler(refuse, fetch_request(version, {"t": (0, 1)}, GROUP), version)
+    code = NotCoordinatorError.code if version else CoordinatorNotAvailableError.code
+    of_partitions = [part.error_code for topic in response.topics for part in topic.partitions]
+    of_groups = [(each.error_code, each.topics) for each in response.groups]
+    if version < 2:
+        assert (of_partitions, response.error_code, of_groups) == ([code, code], 0, [])
+    elif version < 8:
+        assert (of_partitions, response.error_code, of_groups) == ([], code, [])
+    else:
+        assert (of_partitions, response.error_code, of_groups) == ([], 0, [(code, ())])
+
+
+async def test_fetch_of_no_groups_is_refused_with_no_groups() -> None:
+    response = await ask_handler(refuse, OffsetFetchRequest(groups=()), 8)
+    assert (response.groups, response.topics) == ((), ())
+
+
+@pytest.mark.parametrize("version", range(9))
+async def test_refused_commit_has_its_error_in_each_partition(version: int) -> None:
+    response = await ask_handler(refuse, commit_request((TP, 1), (TP1, 2), version=version), version)
+    codes = [part.error_code for topic in response.topics for part in topic.partitions]
+    assert codes == [CoordinatorNotAvailableError.code] * 2
 
 
 # --- in ZooKeeper ------------------------------------------------------------------------------------

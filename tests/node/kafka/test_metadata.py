@@ -12,9 +12,9 @@ from node.metadata.metadata_cache import MetadataCache
 from node.net.server import RequestContext
 from node.replication.sessions.consumer_sessions import ConsumerSessions
 from tests.node.kafka.admin_client import KafkaClient
-from tests.node.kafka.kafka_requests import CONTEXT
+from tests.node.kafka.kafka_requests import CONTEXT, ask_handler
 from tidelog.clock import SystemClock
-from tidelog.errors import InvalidRequestError, UnknownTopicIdError, UnknownTopicOrPartitionError
+from tidelog.errors import InvalidRequestError, StorageError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from tidelog.protocol import group_messages
 from tidelog.protocol import messages as native
 from tidelog.protocol.control_messages import (
@@ -158,6 +158,21 @@ async def test_coordinators_of_other_types_are_refused_for_each_key(version: int
         assert "not supported" in located[4]
     if version >= 4:
         assert await find(version, kind=kind) == []
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_refused_request_for_coordinators_has_the_form_of_its_version(version: int) -> None:
+    def refuse(request: native.Request, context: RequestContext) -> NativeOutcome:
+        raise StorageError("the disk is full")
+
+    refused = (StorageError.code, -1, "", -1, "the disk is full" if version >= 1 else "")
+    if version < 4:
+        found = await ask_handler(refuse, FindCoordinatorRequest(key="a"), version)
+        assert _located(found) == refused
+    else:
+        for keys in ((), ("a", "b")):
+            found = await ask_handler(refuse, FindCoordinatorRequest(coordinator_keys=keys), version)
+            assert [(each.key, _located(each)) for each in found.coordinators] == [(key, refused) for key in keys]
 
 
 # --- other APIs ----------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ class GroupOffsetTranslation:
         return converted(self._handle(wanted, call.context), convert)
 
     @staticmethod
-    def commit_refused(request: OffsetCommitRequest, error: BrokerError) -> OffsetCommitResponse:
+    def commit_refused(request: OffsetCommitRequest, error: BrokerError, version: int) -> OffsetCommitResponse:
         """Return the response in which every partition has this error."""
         return _committed(
             (topic.name, each.partition_index, error.code) for topic in request.topics for each in topic.partitions
@@ -132,12 +132,12 @@ class GroupOffsetTranslation:
         return convert_later()
 
     @staticmethod
-    def fetch_refused(request: OffsetFetchRequest, error: BrokerError) -> OffsetFetchResponse:
-        """Return the response in which every group has this error; without groups, the request and each partition.
+    def fetch_refused(request: OffsetFetchRequest, error: BrokerError, version: int) -> OffsetFetchResponse:
+        """Return the response that carries this error, which from version 8 on is stated for each group.
 
-        A group has NOT_COORDINATOR in the place of COORDINATOR_NOT_AVAILABLE.
+        COORDINATOR_NOT_AVAILABLE becomes NOT_COORDINATOR, except in version 0.
         """
-        if request.groups:
+        if version >= _SEVERAL_GROUPS:
             code = _fetch_error(error.code)
             return OffsetFetchResponse(
                 groups=tuple(
@@ -145,7 +145,7 @@ class GroupOffsetTranslation:
                     for group in request.groups
                 )
             )
-        return _not_fetched(request, error.code, _IN_ZOOKEEPER)
+        return _not_fetched(request, error.code, version)
 
     # --- OffsetDelete --------------------------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class GroupOffsetTranslation:
         return converted(self._handle(wanted, call.context), convert)
 
     @staticmethod
-    def delete_refused(request: OffsetDeleteRequest, error: BrokerError) -> OffsetDeleteResponse:
+    def delete_refused(request: OffsetDeleteRequest, error: BrokerError, version: int) -> OffsetDeleteResponse:
         """Return the response that carries this error."""
         return OffsetDeleteResponse(error_code=error.code, topics=())
 
