@@ -8,7 +8,6 @@ size.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from tidelog.errors import ProtocolError, UnsupportedVersionError
@@ -55,6 +54,8 @@ def encode(message: Message, version: int) -> bytes:
 
 def encode_buffers(message: Message, version: int) -> list[Part]:
     """Return the body of a message as `encode` does, in buffers of which every second one is record bytes, uncopied."""
+    cls = type(message)
+    encoder = _encoders.get((cls, version)) or _encoder(cls, version)
     buffers: list[Part] = []
     parts: list[bytes] = []
 
@@ -63,23 +64,12 @@ def encode_buffers(message: Message, version: int) -> list[Part]:
         buffers.append(records)
         parts.clear()
 
-    _encode(message, version, parts.append, attach)
-    buffers.append(b"".join(parts))
-    return buffers
-
-
-def _encode(
-    message: Message,
-    version: int,
-    write: Callable[[bytes], None],
-    attach: Callable[[Part], None],
-) -> None:
-    cls = type(message)
-    encoder = _encoders.get((cls, version)) or _encoder(cls, version)
     try:
-        encoder(message, write, attach)
+        encoder(message, parts.append, attach)
     except UNENCODABLE as error:
         raise ProtocolError(f"{cls.__name__} version {version} cannot be encoded: {error}") from None
+    buffers.append(b"".join(parts))
+    return buffers
 
 
 def is_flexible(cls: type[Message], version: int) -> bool:

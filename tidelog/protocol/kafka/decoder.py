@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from tidelog.errors import ProtocolError
+from tidelog.protocol.kafka.generated_function import GeneratedFunction
 from tidelog.protocol.kafka.primitives import (
     MAX_STRING_BYTES,
     length_error,
@@ -55,10 +57,21 @@ def compile_decoder(cls: type[Struct], version: int, flexible: bool, as_view: bo
     The function takes a memoryview if `as_view`, else bytes, of which it takes strings in half the time.
     """
     is_bounded = issubclass(cls, Request)
-    return _Source(cls.__name__, version, flexible, as_view, is_bounded).function(Nested(cls))
+    return _DecoderSource(cls.__name__, version, flexible, as_view, is_bounded).function(Nested(cls))
 
 
-class _Source:
+_CONSTANTS = {
+    "length_error": length_error,
+    "skip_tagged_fields": skip_tagged_fields,
+    "read_tagged_fields": read_tagged_fields,
+    "read_uvarint": read_uvarint,
+    "ProtocolError": ProtocolError,
+    "MAX_ELEMENTS": MAX_REQUEST_ELEMENTS,
+    "unpack_from": struct.unpack_from,
+}
+
+
+class _DecoderSource:
     """The source of a generated decoder. Names ending with a number are local variables of one value each."""
 
     def __init__(self, title: str, version: int, flexible: bool, as_view: bool, is_bounded: bool) -> None:
@@ -67,43 +80,21 @@ class _Source:
         self._flexible = flexible
         self._as_view = as_view
         self._is_bounded = is_bounded
-        self._lines: list[str] = []
-        self._indent = 1
         self._run: list[tuple[str, str]] = []  # formats and variables of the fixed-size fields that are read next
-        self._names = 0
-        self._constants: dict[str, Any] = {
-            "length_error": length_error,
-            "skip_tagged_fields": skip_tagged_fields,
-            "read_tagged_fields": read_tagged_fields,
-            "read_uvarint": read_uvarint,
-            "ProtocolError": ProtocolError,
-            "MAX_ELEMENTS": MAX_REQUEST_ELEMENTS,
-            "unpack_from": struct.unpack_from,
-        }
+        self._code = GeneratedFunction("decode(data, p)", f"<decoder of {title} version {version}>", _CONSTANTS)
 
     def function(self, type_: WireType, nullable: bool = False) -> Decoder:
+        self._code.add("end = len(data)")
+        if self._is_bounded:
+            self._code.add("elements = 0")
         value = self._read(type_, nullable, self._title)
         self._flush()
-        begin = ["def decode(data, p):", "    end = len(data)", *(["    elements = 0"] if self._is_bounded else [])]
-        source = "\n".join([*begin, *self._lines, f"    return {value}, p", ""])
-        exec(compile(source, f"<decoder of {self._title} version {self._version}>", "exec"), self._constants)
-        decoder: Decoder = self._constants["decode"]
+        self._code.add(f"return {value}, p")
+        decoder: Decoder = self._code.compiled()
         return decoder
 
-    def _add(self, line: str) -> None:
-        self._lines.append("    " * self._indent + line)
-
-    def _name(self, prefix: str) -> str:
-        self._names += 1
-        return f"{prefix}_{self._names}"
-
-    def _constant(self, prefix: str, value: Any) -> str:
-        name = self._name(prefix)
-        self._constants[name] = value
-        return name
-
     def _fixed(self, format_: str) -> str:
-        value = self._name("v")
+        value = self._code.name("v")
         self._run.append((format_, value))
         return value
 
@@ -112,11 +103,11 @@ class _Source:
         if not self._run:
             return
         if [format_ for format_, _ in self._run] == ["B"]:
-            self._add(f"{self._run[0][1]} = data[p]; p += 1")
+            self._code.add(f"{self._run[0][1]} = data[p]; p += 1")
         else:
             form = struct.Struct(">" + "".join(format_ for format_, _ in self._run))
-            unpack = self._constant("U", form.unpack_from)
-            self._add(f"{', '.join(name for _, name in self._run)}, = {unpack}(data, p); p += {form.size}")
+            unpack = self._code.constant("U", form.unpack_from)
+            self._code.add(f"{', '.join(name for _, name in self._run)}, = {unpack}(data, p); p += {form.size}")
         self._run.clear()
 
     def _length(self, format_: str) -> str:
@@ -124,8 +115,8 @@ class _Source:
         length = self._fixed("B" if self._flexible else format_)
         self._flush()
         if self._flexible:
-            self._add(f"if {length} > 127: {length}, p = read_uvarint(data, p - 1)")
-            self._add(f"{length} -= 1")
+            self._code.add(f"if {length} > 127: {length}, p = read_uvarint(data, p - 1)")
+            self._code.add(f"{length} -= 1")
         return length
 
     def _read(self, type_: WireType, nullable: bool, path: str) -> str:
@@ -147,61 +138,54 @@ class _Source:
                 return self._read_data(self._length("i"), nullable, path, "data[p:e]")
 
     def _read_data(self, length: str, nullable: bool, path: str, value: str, maximum: int | None = None) -> str:
-        target = self._name("v")
+        target = self._code.name("v")
         limit = f" or {length} > {maximum}" if maximum else ""
-        if nullable:
-            self._add(f"if {length} == -1: {target} = None")
-            self._add("else:")
-            self._indent += 1
-        self._add(f"if not 0 <= {length} <= end - p{limit}: raise length_error({path!r}, {length}, end - p)")
-        self._add(f"e = p + {length}; {target} = {value}; p = e")
-        if nullable:
-            self._indent -= 1
+        with self._unless_null(length, nullable, target):
+            self._code.add(f"if not 0 <= {length} <= end - p{limit}: raise length_error({path!r}, {length}, end - p)")
+            self._code.add(f"e = p + {length}; {target} = {value}; p = e")
         return target
 
+    def _unless_null(self, length: str, nullable: bool, target: str) -> AbstractContextManager[None]:
+        """Assign None to the target if the length is −1. Lines that are added in this context are for other lengths."""
+        if not nullable:
+            return nullcontext()
+        self._code.add(f"if {length} == -1: {target} = None")
+        return self._code.block("else:")
+
     def _read_array(self, item: WireType, nullable: bool, path: str) -> str:
-        length, target = self._length("i"), self._name("v")
-        if nullable:
-            self._add(f"if {length} == -1: {target} = None")
-            self._add("else:")
-            self._indent += 1
-        # Every element takes bytes, which bounds the number of elements before any of them is created.
-        size = self._smallest(item)
-        needed = length if size == 1 else f"{length} * {size}"
-        self._add(f"if not 0 <= {needed} <= end - p: raise length_error({path!r}, {length}, end - p)")
-        if isinstance(item, Fixed) and item.format in "bhiq":
-            self._add(f"{target} = unpack_from(f'>{{{length}}}{item.format}', data, p); p += {needed}")
-        else:
-            items = self._name("items")
+        length, target = self._length("i"), self._code.name("v")
+        with self._unless_null(length, nullable, target):
+            # Every element takes bytes, which bounds the number of elements before any of them is created.
+            size = self._smallest(item)
+            needed = length if size == 1 else f"{length} * {size}"
+            self._code.add(f"if not 0 <= {needed} <= end - p: raise length_error({path!r}, {length}, end - p)")
+            if isinstance(item, Fixed) and item.format in "bhiq":
+                self._code.add(f"{target} = unpack_from(f'>{{{length}}}{item.format}', data, p); p += {needed}")
+                return target
+            items = self._code.name("items")
             self._count_elements(length)
-            self._add(f"{items} = []")
-            self._add(f"for _ in range({length}):")
-            self._indent += 1
-            element = self._read(item, False, path)
-            self._flush()
-            self._add(f"{items}.append({element})")
-            self._indent -= 1
-            self._add(f"{target} = tuple({items})")
-        if nullable:
-            self._indent -= 1
+            self._code.add(f"{items} = []")
+            with self._code.block(f"for _ in range({length}):"):
+                element = self._read(item, False, path)
+                self._flush()
+                self._code.add(f"{items}.append({element})")
+            self._code.add(f"{target} = tuple({items})")
         return target
 
     def _count_elements(self, count: str) -> None:
         """Refuse a request with too many elements before they are read."""
         if self._is_bounded:
-            self._add(f"elements += {count}")
-            self._add("if elements > MAX_ELEMENTS: raise ProtocolError(f'more than {MAX_ELEMENTS} elements')")
+            self._code.add(f"elements += {count}")
+            self._code.add("if elements > MAX_ELEMENTS: raise ProtocolError(f'more than {MAX_ELEMENTS} elements')")
 
     def _read_nullable_struct(self, cls: type[Struct], path: str) -> str:
-        marker, target = self._fixed("b"), self._name("v")
+        marker, target = self._fixed("b"), self._code.name("v")
         self._flush()
-        self._add(f"if {marker} == -1: {target} = None")
-        self._add(f"elif {marker} != 1: raise ProtocolError(f'{path}: a marker of {{{marker}}}')")
-        self._add("else:")
-        self._indent += 1
-        value = self._read_struct(cls, path)
-        self._add(f"{target} = {value}")
-        self._indent -= 1
+        self._code.add(f"if {marker} == -1: {target} = None")
+        self._code.add(f"elif {marker} != 1: raise ProtocolError(f'{path}: a marker of {{{marker}}}')")
+        with self._code.block("else:"):
+            value = self._read_struct(cls, path)
+            self._code.add(f"{target} = {value}")
         return target
 
     def _read_struct(self, cls: type[Struct], path: str) -> str:
@@ -214,8 +198,8 @@ class _Source:
         if self._flexible:
             values |= self._read_tags([each for each in present if each.tag is not None], path)
         self._flush()
-        target, name = self._name("v"), self._constant(cls.__name__, cls)
-        self._add(f"{target} = {name}({', '.join(f'{field}={value}' for field, value in values.items())})")
+        target, name = self._code.name("v"), self._code.constant(cls.__name__, cls)
+        self._code.add(f"{target} = {name}({', '.join(f'{field}={value}' for field, value in values.items())})")
         return target
 
     def _read_tags(self, tagged: list[Field], path: str) -> dict[str, str]:
@@ -223,30 +207,26 @@ class _Source:
         count = self._fixed("B")
         self._flush()
         if not tagged:
-            self._add(f"if {count}:")
-            self._indent += 1
-            self._count_elements(count)
-            self._add("p = skip_tagged_fields(data, p - 1)")
-            self._indent -= 1
+            with self._code.block(f"if {count}:"):
+                self._count_elements(count)
+                self._code.add("p = skip_tagged_fields(data, p - 1)")
             return {}
-        values = {each.name: self._name("v") for each in tagged}
+        values = {each.name: self._code.name("v") for each in tagged}
         for each in tagged:
-            self._add(f"{values[each.name]} = {self._constant('default', each.default)}")
-        self._add(f"if {count}:")
-        self._indent += 1
-        self._count_elements(count)
-        found = self._name("tags")
-        self._add(f"{found}, p = read_tagged_fields(data, p - 1)")
-        for each in tagged:
-            title = f"{path}.{each.name}"
-            source = _Source(title, self._version, self._flexible, self._as_view, self._is_bounded)
-            decode = self._constant("decode", source.function(each.type, self._version in each.nullable))
-            self._add(f"if {each.tag} in {found}:")
-            self._add(f"    {values[each.name]}, e = {decode}({found}[{each.tag}], 0)")
-            self._add(
-                f"    if e != len({found}[{each.tag}]): raise ProtocolError('{title}: more bytes than its value')"
-            )
-        self._indent -= 1
+            self._code.add(f"{values[each.name]} = {self._code.constant('default', each.default)}")
+        with self._code.block(f"if {count}:"):
+            self._count_elements(count)
+            found = self._code.name("tags")
+            self._code.add(f"{found}, p = read_tagged_fields(data, p - 1)")
+            for each in tagged:
+                title = f"{path}.{each.name}"
+                source = _DecoderSource(title, self._version, self._flexible, self._as_view, self._is_bounded)
+                decode = self._code.constant("decode", source.function(each.type, self._version in each.nullable))
+                self._code.add(f"if {each.tag} in {found}:")
+                self._code.add(f"    {values[each.name]}, e = {decode}({found}[{each.tag}], 0)")
+                self._code.add(
+                    f"    if e != len({found}[{each.tag}]): raise ProtocolError('{title}: more bytes than its value')"
+                )
         return values
 
     def _smallest(self, type_: WireType) -> int:
