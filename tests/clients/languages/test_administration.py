@@ -35,7 +35,7 @@ def test_topics_are_created_grown_and_deleted(admin: ProgramClient) -> None:
     assert all(each["leader"] in each["isr"] for each in described["partitions"])
     with pytest.raises(RefusedError, match=r"(?i)exist"):
         admin.ask("create_topic", topic=name, partitions=1, replicas=1)
-    assert name in admin.ask("topics")
+    wait_for("the topic in the list", lambda: name in admin.ask("topics"))
     admin.ask("create_partitions", topic=name, partitions=5)
     wait_for("five partitions", lambda: len((_described(admin, name) or {"partitions": ()})["partitions"]) == 5)
     with pytest.raises(RefusedError, match=r"(?i)partitions"):
