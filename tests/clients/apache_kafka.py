@@ -19,6 +19,7 @@ _SETTINGS = {
     "default.replication.factor": 3,
     "offsets.topic.replication.factor": 3,
     "zookeeper.session.timeout.ms": 6_000,
+    "log.retention.ms": -1,  # the tests write records with timestamps of years ago, and this Kafka checks often
 }
 
 
