@@ -39,7 +39,7 @@ class Purgatories:
         self._active_sessions: dict[FetchSession, None] = {}
         self._advanced: dict[TopicPartition, None] = {}
         self.sessions = FetchSessions()
-        self.consumer_sessions = ConsumerSessions()
+        self.consumer_sessions = ConsumerSessions(on_end=self._session_ended)
         self.alarm = alarm = Signal()
         self.produces: Purgatory[TopicPartition, DelayedProduce] = Purgatory(now_ns=now_ns, on_earlier=alarm.set)
         self.consumer_fetches: Purgatory[TopicPartition | ConsumerSession, DelayedResponse] = Purgatory(
@@ -150,6 +150,14 @@ class Purgatories:
         self._checks.changed(tp)
         for session in self.consumer_sessions.mark_active(tp):
             self._checks.changed(session)
+
+    def _session_ended(self, session: ConsumerSession) -> None:
+        """Answer the fetches of an ended consumer's session that wait, in the next turn of the event loop."""
+
+        def answer() -> None:
+            self.consumer_fetches.force_complete(session)
+
+        self._soon(answer)
 
     def _go_on_checking_soon(self) -> None:
         if self._checks and not self._is_checking:

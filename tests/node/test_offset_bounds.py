@@ -148,8 +148,8 @@ async def test_waiting_fetch_counts_committed_bytes_alone(tmp_path: Path) -> Non
         for records, satisfied in ((1, True), (2, False)):
             request = fetch_request(6, min_bytes=records * record_bytes)
             target = FetchTarget(request.partitions[0], here.node.replica(), 0)
-            limits = [request.partitions[0].partition_max_bytes]
-            delayed = DelayedFetch(1_000, here.node.replicas, request, [target], limits, stored=False)
+            most_bytes = request.partitions[0].partition_max_bytes
+            delayed = DelayedFetch(1_000, here.node.replicas, request, [target], most_bytes, sends_files=False)
             assert delayed.is_satisfied() == satisfied
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from functools import partial
 
 from node.handlers.records.follower_fetch import FollowerFetches
@@ -37,7 +37,7 @@ class DelayedFetch(DelayedResponse):
     are computed from the positions of batches. No batch is read before the answer (as in Kafka's DelayedFetch).
     """
 
-    __slots__ = ("_min_bytes", "_reads_zstd", "_replicas", "_request", "_stored", "_targets")
+    __slots__ = ("_min_bytes", "_reads_zstd", "_replicas", "_request", "_sends_files", "_targets")
 
     def __init__(
         self,
@@ -45,21 +45,23 @@ class DelayedFetch(DelayedResponse):
         replicas: ReplicaManager,
         request: FetchRequest,
         targets: list[Target],
-        limits: Iterable[int],
+        most_bytes: int,
         *,
-        stored: bool,
+        sends_files: bool,
         reads_zstd: bool = True,
     ) -> None:
-        """`limits` are those of the sizes of all partitions, and `stored` says whether the answer may name files."""
+        """Make a fetch that waits.
+
+        most_bytes    the sum of the limits of all partitions
+        sends_files   whether the answer may have stored bytes in place of records
+        """
         super().__init__(deadline_ms)
-        self._stored = stored
+        self._sends_files = sends_files
         self._reads_zstd = reads_zstd
         self._replicas = replicas
         self._request = request
         self._targets = targets
-        self._min_bytes = 1
-        if request.min_bytes > 1:
-            self._min_bytes = max(1, min(request.min_bytes, request.max_bytes, sum(limits), MAX_RESPONSE_BYTES))
+        self._min_bytes = max(1, min(request.min_bytes, request.max_bytes, most_bytes, MAX_RESPONSE_BYTES))
 
     def targets(self) -> list[Target]:
         """Return the partitions that the answer would read now."""
@@ -96,7 +98,7 @@ class DelayedFetch(DelayedResponse):
 
     def read(self, targets: list[Target]) -> tuple[FetchPartitionResponse, ...]:
         """Return the data of these partitions, within the size limit of an answer."""
-        most = max(self._min_bytes, MAX_STORED_BYTES) if self._stored else MAX_RESPONSE_BYTES
+        most = max(self._min_bytes, MAX_STORED_BYTES) if self._sends_files else MAX_RESPONSE_BYTES
         budget = min(self._request.max_bytes, most)
         size = 0
         answers = []
@@ -109,7 +111,7 @@ class DelayedFetch(DelayedResponse):
                 continue
             answer, read_bytes = read_partition(
                 self._replicas, target.requested, target.replica, target.leader_epoch, budget - size,
-                for_follower=False, first=size == 0, stored=self._stored,
+                for_follower=False, first=size == 0, stored=self._sends_files,
             )  # fmt: skip
             size += read_bytes
             answers.append(answer)
@@ -117,28 +119,31 @@ class DelayedFetch(DelayedResponse):
 
 
 class DelayedConsumerFetch(DelayedFetch):
-    """A fetch of a Kafka consumer. Its answer has the active members of its session, also those that became it later.
+    """A fetch of a Kafka consumer.
 
-    A member is idle after the answer if the consumer has read all its committed records.
+    The answer has all members of its session that are active when it is made, including those that became active during
+    the wait. A member is idle after the answer if the consumer has read all its committed records.
     """
 
     __slots__ = ("_session",)
 
-    def __init__(self, deadline_ms: int, replicas: ReplicaManager, request: ConsumerFetch, *, stored: bool) -> None:
-        self._session = request.session
+    def __init__(
+        self, deadline_ms: int, replicas: ReplicaManager, request: ConsumerFetch, *, sends_files: bool
+    ) -> None:
+        self._session = session = request.session
         super().__init__(
-            deadline_ms, replicas, request, [], (member.named.partition_max_bytes for member in self._session),
-            stored=stored, reads_zstd=request.reads_zstd,
+            deadline_ms, replicas, request, [], session.most_bytes,
+            sends_files=sends_files, reads_zstd=request.reads_zstd,
         )  # fmt: skip
 
     def targets(self) -> list[Target]:
-        return [member.target for member in self._session.active()]
+        return self._session.targets
 
     def answer(self) -> Response:
         members = self._session.active()
-        answers = self.read([member.target for member in members])
+        answers = self.read(self._session.targets)
         for member, answer in zip(members, answers, strict=True):
-            if not answer.error_code and answer.high_watermark <= member.named.fetch_offset:
+            if not answer.error_code and answer.high_watermark <= member.to_read.fetch_offset:
                 self._session.mark_idle(member)
         return ConsumerFetchResponse(answers, members=tuple(members))
 
@@ -166,20 +171,16 @@ class Fetches:
         if isinstance(request, ConsumerFetch):
             return self._handle_consumer(request, due_ms, context)
         targets = [self._resolve(requested) for requested in request.partitions]
-        limits = (requested.partition_max_bytes for requested in request.partitions)
-        delayed = DelayedFetch(due_ms, self._replicas, request, targets, limits, stored=context.sends_files)
+        most_bytes = sum(requested.partition_max_bytes for requested in request.partitions)
+        delayed = DelayedFetch(due_ms, self._replicas, request, targets, most_bytes, sends_files=context.sends_files)
         return self._answer(delayed, request, _partitions(targets))
 
     def _handle_consumer(
         self, request: ConsumerFetch, due_ms: int, context: RequestContext
     ) -> Response | DeferredResponse:
         session = request.session
-        for member in session.active():
-            if member.to_read is None:
-                member.target = FetchPartitionResponse("", member.named.partition, UnknownTopicIdError.code)
-            else:
-                member.target = self._resolve(member.to_read)
-        delayed = DelayedConsumerFetch(due_ms, self._replicas, request, stored=context.sends_files)
+        session.resolve(self._resolve_member)
+        delayed = DelayedConsumerFetch(due_ms, self._replicas, request, sends_files=context.sends_files)
         if session.is_kept and len(session):
             return self._answer(delayed, request, (session,))  # a change of a member is a change of its session
         return self._answer(delayed, request, _partitions(delayed.targets()))
@@ -194,6 +195,11 @@ class Fetches:
         if not fetches.try_complete_else_watch(delayed, keys):
             delayed.response.on_abandon(partial(fetches.drop, delayed))
         return delayed.response
+
+    def _resolve_member(self, requested: FetchPartition) -> Target:
+        if not requested.topic:
+            return FetchPartitionResponse("", requested.partition, UnknownTopicIdError.code)
+        return self._resolve(requested)
 
     def _resolve(self, requested: FetchPartition) -> Target:
         """Return what to read for a partition, or the answer that refuses it."""
@@ -212,7 +218,7 @@ def _partitions(targets: list[Target]) -> set[TopicPartition]:
 def _is_in_zstd(replica: Replica) -> bool:
     """Return whether the topic's compression.type is zstd.
 
-    As in Kafka, batches are not looked at, so that a sender without zstd gets the zstd of producers if the topic has
-    compression.type=producer.
+    As in Kafka, only the setting is compared. With compression.type=producer a consumer without zstd may therefore
+    receive batches in zstd.
     """
     return replica.log.config.codec == Codec.ZSTD

@@ -160,19 +160,19 @@ class RecordTranslation:
         return converted(self._handle(fetch, call.context), lambda response: self._fetched(response, call, session))
 
     def _find_topics(self, session: ConsumerSession) -> None:
-        topics: dict[str | bytes, tuple[str, str | None]] = {}
+        topics: dict[str | bytes, tuple[str, str]] = {}
         for member in session.active():
             topic, _ = member.key
             if topic not in topics:
                 topics[topic] = self._id_and_name(topic)
             self._sessions.set_topic(session, member, *topics[topic])
 
-    def _id_and_name(self, topic: str | bytes) -> tuple[str, str | None]:
-        """Return the topic's id ("" if the request names topics by name), and its name (None if the id is unknown)."""
+    def _id_and_name(self, topic: str | bytes) -> tuple[str, str]:
+        """Return the topic's id ("" if the request names topics by name), and its name ("" if the id is unknown)."""
         if isinstance(topic, str):
             return "", topic
         topic_id = uuid_to_text(topic)
-        return topic_id, self._names.name_of(topic_id)
+        return topic_id, self._names.name_of(topic_id) or ""
 
     def _note_read(self, request: FetchRequest, client: ClientConnection) -> None:
         """Note the topics that the request names. The other topics of a fetch session are not noted again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from node.replication.sessions.consumer_sessions import ConsumerSession, Member
+from node.replication.sessions.consumer_sessions import ConsumerMember, ConsumerSession
 from tidelog.frozen_dataclass import frozen
 from tidelog.protocol.messages import FetchRequest, FetchResponse
 
@@ -24,4 +24,4 @@ class ConsumerFetch(FetchRequest):
 class ConsumerFetchResponse(FetchResponse):
     """The response, with the member of each of its `partitions`, in the same order."""
 
-    members: tuple[Member, ...] = field(kw_only=True)
+    members: tuple[ConsumerMember, ...] = field(kw_only=True)

@@ -14,6 +14,7 @@ from node.replication.sessions.consumer_sessions import (
 )
 from tidelog.errors import FetchSessionIdNotFoundError, FetchSessionTopicIdError, InvalidFetchSessionEpochError
 from tidelog.model import TopicPartition
+from tidelog.protocol import messages as native
 from tidelog.protocol.kafka.messages.records import (
     FetchPartition,
     FetchRequest,
@@ -25,11 +26,19 @@ WITH_SESSIONS, BEFORE_SESSIONS = 12, 6
 
 
 def fetch(
-    session_id: int, epoch: int, named: dict[int, int], forgotten: tuple[int, ...] = (), topic: str = "t"
+    session_id: int,
+    epoch: int,
+    named: dict[int, int],
+    forgotten: tuple[int, ...] = (),
+    topic: str = "t",
+    leader_epoch: int = -1,
+    limit: int = 1000,
 ) -> FetchRequest:
     """Return a fetch that names these partitions of the topic, each with its fetch offset."""
     partitions = tuple(
-        FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=1000)
+        FetchPartition(
+            partition=number, current_leader_epoch=leader_epoch, fetch_offset=offset, partition_max_bytes=limit
+        )
         for number, offset in named.items()
     )
     return FetchRequest(
@@ -44,7 +53,7 @@ def fetch(
 
 def offsets(session: ConsumerSession) -> list[tuple[int, int]]:
     """Return the partitions to read with their fetch offsets, in the order in which they are served."""
-    return [(each.named.partition, each.named.fetch_offset) for each in session.active()]
+    return [(each.to_read.partition, each.to_read.fetch_offset) for each in session.active()]
 
 
 def begun(sessions: ConsumerSessions, named: dict[int, int], now_ms: int = 0) -> ConsumerSession:
@@ -98,27 +107,25 @@ def test_idle_partition_is_read_again_after_a_change_of_it() -> None:
     assert not sessions.mark_active(TopicPartition("t", 2))
 
 
-def test_idle_partition_is_read_again_when_the_consumer_names_it() -> None:
+def test_idle_partition_is_read_again_as_the_consumer_names_it() -> None:
     sessions = ConsumerSessions()
     session = begun(sessions, {0: 10, 1: 20})
     be_idle(session)
-    sessions.of_fetch(fetch(session.id, 1, {1: 25}), WITH_SESSIONS, 0)
-    assert offsets(session) == [(1, 25)]
-    (member,) = session.active()
-    assert member.to_read is not None
-    assert member.to_read.fetch_offset == 25
+    sessions.of_fetch(fetch(session.id, 1, {1: 25}, leader_epoch=7, limit=500), WITH_SESSIONS, 0)
+    assert [member.to_read for member in session.active()] == [native.FetchPartition("t", 1, 7, 25, 500)]
+    assert session.most_bytes == 1000 + 500
 
 
 def test_topic_that_becomes_known_later_is_watched_from_then_on() -> None:
     sessions = ConsumerSessions()
     session = sessions.of_fetch(fetch(0, 0, {0: 10}), WITH_SESSIONS, 0)
     (member,) = session.active()
-    sessions.set_topic(session, member, "", None)
+    sessions.set_topic(session, member, "", "")
     assert not sessions.mark_active(TopicPartition("t", 0))
     sessions.set_topic(session, member, "", "t")
     assert list(sessions.mark_active(TopicPartition("t", 0))) == [session]
-    sessions.set_topic(session, member, "", None)
-    assert member.to_read is None
+    sessions.set_topic(session, member, "", "")
+    assert member.topic_partition is None
     assert not sessions.mark_active(TopicPartition("t", 0))
 
 
@@ -137,7 +144,7 @@ def test_partition_of_a_topic_that_was_created_again_is_watched_once() -> None:
     sessions.of_fetch(fetch(session.id, 1, {0: 0}, topic="t of another id"), WITH_SESSIONS, 0)
     after = session.active()[-1]
     sessions.set_topic(session, after, "", "t")
-    sessions.set_topic(session, before, "", None)
+    sessions.set_topic(session, before, "", "")
     be_idle(session)
     assert list(sessions.mark_active(TopicPartition("t", 0))) == [session]
     assert session.active() == [after]
@@ -240,14 +247,33 @@ def test_session_that_grows_beyond_the_room_ends(monkeypatch: pytest.MonkeyPatch
     assert sessions.of_fetch(fetch(other.id, 1, {2: 1, 3: 1}), WITH_SESSIONS, 0) is other, "there is room again"
 
 
-def test_sessions_end_in_the_order_of_their_last_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_in_use_keeps_its_room_and_the_unused_ones_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_sessions, "MAX_PARTITIONS", 4)
-    sessions = ConsumerSessions()
+    ended: list[ConsumerSession] = []
+    sessions = ConsumerSessions(on_end=ended.append)
     used, unused, third = (begun(sessions, {0: 1}) for _ in range(3))
     sessions.of_fetch(fetch(used.id, 1, {}), WITH_SESSIONS, 1)
-    later = begun(sessions, {0: 1, 1: 1, 2: 1}, now_ms=EVICTABLE_AFTER_MS + 1)
-    for gone in (unused, third):
-        with pytest.raises(FetchSessionIdNotFoundError):
-            sessions.of_fetch(fetch(gone.id, 1, {}), WITH_SESSIONS, EVICTABLE_AFTER_MS + 1)
-    for left, epoch in ((used, 2), (later, 1)):
-        assert sessions.of_fetch(fetch(left.id, epoch, {}), WITH_SESSIONS, EVICTABLE_AFTER_MS + 1) is left
+    later = EVICTABLE_AFTER_MS + 1
+    begun(sessions, {0: 1, 1: 1, 2: 1}, now_ms=later)
+    assert ended == [unused, third]
+    refused = sessions.of_fetch(fetch(0, 0, {0: 1}), WITH_SESSIONS, later)
+    assert refused.id == NOT_KEPT, "no session is unused for long"
+    assert sessions.of_fetch(fetch(used.id, 2, {}), WITH_SESSIONS, later) is used
+
+
+def test_session_epoch_begins_again_after_the_largest() -> None:
+    sessions = ConsumerSessions()
+    session = begun(sessions, {0: 1})
+    session.epoch = 2**31 - 1
+    sessions.of_fetch(fetch(session.id, 2**31 - 1, {}), WITH_SESSIONS, 0)
+    assert sessions.of_fetch(fetch(session.id, 1, {}), WITH_SESSIONS, 0) is session
+
+
+def test_id_from_before_a_restart_ends_no_session_of_another_consumer() -> None:
+    before = [begun(ConsumerSessions(), {0: 1}).id for _ in range(10)]
+    sessions = ConsumerSessions()
+    later = [begun(sessions, {0: 1}) for _ in range(10)]
+    for session_id in before:
+        sessions.of_fetch(fetch(session_id, 0, {0: 1}), WITH_SESSIONS, 0)
+    for session in later:
+        assert sessions.of_fetch(fetch(session.id, 1, {}), WITH_SESSIONS, 0) is session

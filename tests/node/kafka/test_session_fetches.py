@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,13 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node.net.server import RequestContext
+from node.replication.sessions import consumer_sessions
 from node.replication.sessions.consumer_fetch import ConsumerFetch
 from node.replication.sessions.consumer_sessions import ConsumerSession
 from tests.node.client_requests import produce_request, values_of
 from tests.node.kafka.admin_client import KafkaClient
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time
-from tidelog.errors import NotLeaderOrFollowerError, OffsetOutOfRangeError, UnknownTopicIdError
+from tidelog.errors import (
+    BrokerError,
+    FetchSessionIdNotFoundError,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpochError,
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+    UnknownTopicIdError,
+)
 from tidelog.model import TopicPartition
 from tidelog.protocol.admin_messages import DeleteRecordsPartition, DeleteRecordsRequest
 from tidelog.protocol.control_messages import ANY_EPOCH, StopReplicaPartition, StopReplicaRequest, UpdateMetadataRequest
@@ -48,7 +58,8 @@ class Consumer:
     def __init__(self, client: KafkaClient, version: int) -> None:
         self._client = client
         self._version = version
-        self._session_id = self._epoch = 0
+        self.session_id = self.epoch = 0
+        self.limit = 1 << 20
         self.positions: dict[int, int] = {}
         self.behind: dict[
             int, int
@@ -61,8 +72,12 @@ class Consumer:
         wait_ms: int = 0,
         min_bytes: int = 1,
         max_bytes: int = 1 << 20,
+        ends: bool = False,
     ) -> dict[int, Answer]:
-        """Return the partitions of the response after these moves to other positions, and without those forgotten."""
+        """Return the partitions of the response after these moves to other positions, and without those forgotten.
+
+        ends   whether the session may end with this fetch
+        """
         moved = moved or {}
         self.positions = {**self.positions, **moved}
         for partition in forgotten:
@@ -72,18 +87,18 @@ class Consumer:
             max_wait_ms=wait_ms,
             min_bytes=min_bytes,
             max_bytes=max_bytes,
-            session_id=self._session_id,
-            session_epoch=self._epoch,
-            topics=(_topic(moved),) if moved else (),
+            session_id=self.session_id,
+            session_epoch=self.epoch,
+            topics=(_topic(moved, self.limit),) if moved else (),
             forgotten_topics_data=(ForgottenTopic(topic=TOPIC, topic_id=topic_id, partitions=forgotten),)
             if forgotten
             else (),
         )
-        self._epoch += 1
+        self.epoch += 1
         response = await self._client.ask(request, self._version)
         assert response.error_code == 0
-        assert self._session_id in (0, response.session_id)
-        self._session_id = response.session_id
+        assert ends or self.session_id in (0, response.session_id)
+        self.session_id = response.session_id
         found = self._answers(response)
         self.behind = {
             partition: self.positions[partition] + len(answer.values)
@@ -110,12 +125,12 @@ class Consumer:
         }
 
 
-def _topic(positions: dict[int, int]) -> FetchTopic:
+def _topic(positions: dict[int, int], limit: int = 1 << 20) -> FetchTopic:
     return FetchTopic(
         topic=TOPIC,
         topic_id=uuid_from_text(TOPIC_ID),
         partitions=tuple(
-            FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
+            FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=limit)
             for partition, offset in positions.items()
         ),
     )
@@ -128,8 +143,8 @@ class Stage:
         self.cluster = cluster
         self.node = cluster.nodes[1]
         self.session: ConsumerSession | None = None
-        sessions = self.node.purgatories.consumer_sessions
-        self.consumer = Consumer(KafkaClient(self._handle, self.node.metadata, sessions=sessions), version)
+        self.sessions = self.node.purgatories.consumer_sessions
+        self.consumer = Consumer(KafkaClient(self._handle, self.node.metadata, sessions=self.sessions), version)
 
     def _handle(self, request: Request, context: RequestContext) -> Any:
         if isinstance(request, ConsumerFetch) and request.session.is_kept:
@@ -140,7 +155,7 @@ class Stage:
     def visited(self) -> list[int]:
         """The partitions of the session that its next fetch visits."""
         assert self.session is not None
-        return sorted(member.named.partition for member in self.session.active())
+        return sorted(member.to_read.partition for member in self.session.active())
 
     async def elect(self, partition: int, leader: int = 1) -> None:
         tp = TopicPartition(TOPIC, partition)
@@ -231,10 +246,12 @@ def test_records_that_did_not_fit_are_visited_by_the_next_fetch() -> None:
         for partition in (0, 1):
             await stage.append(partition)
         await asyncio.sleep(A_WHILE_S)
-        first = await stage.consumer.fetch(max_bytes=1)
-        assert stage.visited == [0, 1]
-        second = await stage.consumer.fetch(stage.consumer.behind, max_bytes=1)
-        assert {*first, *second} == {0, 1}, "each response had one batch, whatever the limit"
+        sent = []
+        for _ in range(2):
+            found = await stage.consumer.fetch(stage.consumer.behind, max_bytes=1)
+            sent.append([partition for partition, answer in found.items() if answer.values])
+            assert stage.visited == [0, 1] if len(sent) == 1 else [1]
+        assert sent == [[0], [1]], "each response has one batch, although that is more than the limit"
 
     on_stage(story, BY_ID)
 
@@ -306,10 +323,88 @@ def test_wait_ends_if_the_topic_is_deleted_and_its_id_is_unknown_then() -> None:
         waiting = asyncio.ensure_future(stage.consumer.fetch(wait_ms=WAIT_MS))
         await asyncio.sleep(A_WHILE_S)
         await stage.delete_topic()
-        assert all(answer.error_code for answer in (await asyncio.wait_for(waiting, A_WHILE_S)).values())
+        found = await asyncio.wait_for(waiting, A_WHILE_S)
+        assert set(found) == set(range(PARTITIONS))
+        assert all(answer.error_code for answer in found.values())
         found = await asyncio.wait_for(stage.consumer.fetch(wait_ms=WAIT_MS), A_WHILE_S)
         assert {answer.error_code for answer in found.values()} == {UnknownTopicIdError.code}
         assert len(found) == PARTITIONS
+
+    on_stage(story, BY_ID)
+
+
+@pytest.mark.parametrize("end", ["by its consumer", "by a new session of another consumer"])
+def test_end_of_the_session_ends_the_wait(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.read_to_the_end()
+        waiting = asyncio.ensure_future(stage.consumer.fetch(wait_ms=WAIT_MS, ends=True))
+        await asyncio.sleep(A_WHILE_S)
+        other = Consumer(KafkaClient(stage.node.handlers.handle, stage.node.metadata, sessions=stage.sessions), BY_ID)
+        if end == "by its consumer":
+            other.session_id = stage.consumer.session_id  # over another connection, because this one broke
+        else:
+            monkeypatch.setattr(consumer_sessions, "MAX_SESSIONS", 1)
+            monkeypatch.setattr(consumer_sessions, "EVICTABLE_AFTER_MS", -1)
+        await other.fetch({0: 0}, ends=True)
+        assert await asyncio.wait_for(waiting, A_WHILE_S) == {}
+        assert stage.consumer.session_id == 0, "the consumer learns that its session has ended"
+
+    on_stage(story, BY_ID)
+
+
+def test_session_answers_have_no_more_than_the_limit_of_a_partition() -> None:
+    async def story(stage: Stage) -> None:
+        for _ in range(2):
+            await stage.append(2)
+        await asyncio.sleep(A_WHILE_S)
+        batch = stage.node.replica(TopicPartition(TOPIC, 2)).log.bytes_between(0, 1)
+        assert batch
+        stage.consumer.limit = batch
+        found = await stage.consumer.fetch({2: 0})
+        assert found[2].values == (b"v",), "one batch of three"
+        stage.consumer.limit = 2 * batch
+        assert (await stage.consumer.fetch({2: 0}))[2].values == (b"v", b"v")
+
+    on_stage(story, BY_ID)
+
+
+def test_wait_ends_at_the_limits_of_all_partitions() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.read_to_the_end()
+        stage.consumer.limit = 1
+        moved = dict.fromkeys(range(PARTITIONS), 1)
+        waiting = asyncio.ensure_future(stage.consumer.fetch(moved, wait_ms=WAIT_MS, min_bytes=10_000))
+        for partition in range(PARTITIONS):
+            assert not waiting.done()
+            await stage.append(partition)
+            await asyncio.sleep(A_WHILE_S)
+        assert await asyncio.wait_for(waiting, A_WHILE_S), "no answer can have more than one byte of each partition"
+
+    on_stage(story, BY_ID)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        pytest.param({"session_id": 1}, FetchSessionIdNotFoundError, id="an unknown session"),
+        pytest.param({"session_epoch": 9}, InvalidFetchSessionEpochError, id="another epoch"),
+        pytest.param({"version": BY_NAME}, FetchSessionTopicIdError, id="topics by name"),
+    ],
+)
+def test_error_of_a_session_says_nothing_about_partitions(change: dict[str, int], error: type[BrokerError]) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.read_to_the_end()
+        client = KafkaClient(stage.node.handlers.handle, stage.node.metadata, sessions=stage.sessions)
+        version = change.pop("version", BY_ID)
+        request = FetchRequest(
+            max_wait_ms=WAIT_MS,
+            min_bytes=1,
+            session_id=stage.consumer.session_id,
+            session_epoch=stage.consumer.epoch,
+            topics=(_topic({0: 0}),),
+        )
+        response = await client.ask(replace(request, **change), version)
+        assert (response.error_code, response.session_id, response.responses) == (error.code, 0, ())
 
     on_stage(story, BY_ID)
 
@@ -356,7 +451,8 @@ def test_expired_fetch_watches_nothing_more() -> None:
     async def story(stage: Stage) -> None:
         await stage.read_to_the_end()
         assert await stage.consumer.fetch(wait_ms=10) == {}
-        assert len(stage.node.purgatories.consumer_fetches) == 0
+        assert stage.session is not None
+        assert stage.node.purgatories.consumer_fetches.operations(stage.session) == []
 
     on_stage(story, BY_ID)
 
