@@ -10,7 +10,6 @@ from node.net.client_software import valid_software
 from tidelog.errors import BrokerError, InvalidRequestError
 from tidelog.protocol.kafka.messages.metadata import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
-API_VERSIONS = 18
 #: The first version in which a client states its software (KIP-511).
 SOFTWARE_FROM = 3
 

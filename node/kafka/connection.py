@@ -2,8 +2,8 @@
 
 A request that has had its effects and only waits, for example for followers, for records to fetch or for members of a
 group, lets the next request begin. Any other request that takes longer holds back those after it, because they may
-depend on its effect. A connection whose peer does not read its responses stops reading requests. Other connections go
-on meanwhile.
+depend on its effect. If the peer does not read its responses, the connection handles no further requests. When the
+waiting requests reach a limit, it stops reading too. Other connections go on meanwhile.
 
 A request that has begun is never cancelled when its connection is lost, because it may be half done. But if a request
 only waits, its operation learns that the response is not needed any more. So the fetch of a lost consumer ends.
@@ -346,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(slot, error)
         else:
             # Without the response, all later ones would be taken for the responses to earlier requests.
-            self._fail(slot, FrameError("sent a request that was not completed"))
+            self._fail(slot, FrameError("cannot get a response, because the broker did not complete its request"))
 
     def _answer_later(self, slot: _Slot, outcome: Frames | FrameError) -> None:
         if isinstance(outcome, FrameError):

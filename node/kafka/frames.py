@@ -1,7 +1,7 @@
 """Split a stream of bytes into frames: a size (int32), then so many bytes.
 
 The claimed size is bounded, and memory is allocated as bytes arrive: at most twice as much as has arrived of a large
-frame. A silent connection and a claim alone cost hardly any memory.
+frame. A connection that sends nothing, or only a large size, holds almost no memory.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from struct import Struct
 
 _SIZE = Struct(">i")
-#: Size of the buffer that all connections of one event loop read into. A larger frame gets a buffer of its own.
+#: Size of the buffer that all connections of one event loop read into.
 READ_BYTES = 64 * 1024
-#: A larger frame gets its own buffer when so many of its bytes have arrived. The buffer is twice as large as the bytes
-#: in it, and doubles until the frame fits.
+#: A frame that does not fit into the shared buffer gets its own buffer after this many of its bytes have arrived. That
+#: buffer is twice as large as the bytes in it, and doubles until the frame fits.
 _LARGE_BYTES = READ_BYTES // 2
 #: After a read with more frames than this, the connection reads fewer bytes at once. Splitting a whole buffer of the
 #: smallest frames would delay other connections by half a millisecond.

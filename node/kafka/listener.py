@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from node.kafka.api_versions import API_VERSIONS, offered
+from node.kafka.api_versions import offered
 from node.kafka.calls import Call, KafkaApi, Later
 from node.kafka.connection import Connection, FrameOutcome, Frames, LaterFrames
 from node.kafka.frames import READ_BYTES, ZEROMQ, FrameError
@@ -35,22 +35,49 @@ from tidelog.model import Endpoint
 from tidelog.protocol import messages as native
 from tidelog.protocol.kafka.codec import decode
 from tidelog.protocol.kafka.headers import RequestHeader, decode_request_header, encode_response
+from tidelog.protocol.kafka.messages.group_membership import JoinGroupRequest, SyncGroupRequest
+from tidelog.protocol.kafka.messages.group_offsets import OffsetCommitRequest
+from tidelog.protocol.kafka.messages.metadata import ApiVersionsRequest
 from tidelog.protocol.kafka.messages.records import ProduceRequest
 from tidelog.protocol.kafka.schema import Request, Response, has_records
 
 log = logging.getLogger(__name__)
 
-#: Largest request of an API whose messages have no record bytes, and the larger ones, whose members send bytes of their
-#: own or which name many partitions.
+#: The size limit of a request without record bytes. Three APIs have larger limits, because their requests name many
+#: partitions or carry the bytes of group members.
 MAX_PLAIN_BYTES = 1024 * 1024
-MAX_BYTES_OF_API = {8: 4 * MAX_PLAIN_BYTES, 11: 8 * MAX_PLAIN_BYTES, 14: 32 * MAX_PLAIN_BYTES}
+MAX_BYTES_OF_API = {
+    OffsetCommitRequest.api: 4 * MAX_PLAIN_BYTES,
+    JoinGroupRequest.api: 8 * MAX_PLAIN_BYTES,
+    SyncGroupRequest.api: 32 * MAX_PLAIN_BYTES,
+}
 
 
 class _Offer(NamedTuple):
-    """One version of an API, and the bytes of its largest request. A larger request closes the connection."""
+    """An API, and the size limit of its requests. A larger request closes the connection."""
 
     api: KafkaApi
     max_bytes: int
+
+
+class _Received(NamedTuple):
+    """A request whose response may fail, with the connection's address. As text it names the request and its sender."""
+
+    api: KafkaApi
+    request: Request
+    header: RequestHeader
+    peer: tuple[str, int]
+
+    @property
+    def name(self) -> str:
+        return f"{_name_of(self.api)} version {self.header.api_version}"
+
+    def __str__(self) -> str:
+        return f"{self.name} from {self.peer[0]}:{self.peer[1]} (client id {self.header.client_id or ''!r})"
+
+
+def _name_of(api: KafkaApi) -> str:
+    return api.request.__name__.removesuffix("Request")
 
 
 class ListenerLimits(NamedTuple):
@@ -99,7 +126,7 @@ class KafkaListener:
     times            the durations of this listener's requests
     limits           the numbers of connections and bytes
     native_addresses
-                     returns where Tidelog's own clients connect, for the refusal of one that came here
+                     returns the addresses for Tidelog's own clients. The refusal of such a client names them
     clients          where this listener's connections are listed
     """
 
@@ -191,17 +218,17 @@ class KafkaListener:
 
     def opened(self, connection: Connection) -> bool:
         """Count a connection. Return False if there are too many, of this address or of all, or the listener stops."""
-        address = connection.peer[0]
-        too_many = len(self._connections) >= self._limits.max_connections
-        too_many_of_address = self._by_address[address] >= self._limits.max_connections_per_ip
+        address, limits = connection.peer[0], self._limits
+        of_all, of_address = len(self._connections), self._by_address[address]
+        too_many = of_all >= limits.max_connections
+        too_many_of_address = of_address >= limits.max_connections_per_ip
         self._connections[connection] = self._clients.add(self._name, connection.peer, connection.traffic)
         self._by_address[address] += 1
         if too_many:
-            reason = f"connects although max_connections={self._limits.max_connections} are open"
-            self.refused(connection, FrameError(reason))
+            self.refused(connection, _one_too_many(f"{of_all} are open", "max_connections", limits.max_connections))
         elif too_many_of_address:
-            reason = f"connects although max_connections_per_ip={self._limits.max_connections_per_ip} of it are open"
-            self.refused(connection, FrameError(reason))
+            found = f"{of_address} of its address are open"
+            self.refused(connection, _one_too_many(found, "max_connections_per_ip", limits.max_connections_per_ip))
         return not (too_many or too_many_of_address or self._is_stopping)
 
     def closed(self, connection: Connection) -> None:
@@ -275,9 +302,11 @@ class KafkaListener:
         ]
         if stalled:
             worst = max(stalled, key=lambda each: each.held_bytes)
-            self.refused(
-                worst, FrameError(f"holds {worst.held_bytes} bytes of scarce memory and moves hardly any of them")
+            reason = (
+                f"holds {worst.held_bytes} bytes, but has moved fewer than {_LEAST_PROGRESS_BYTES} "
+                "since the last check, while memory is scarce (queued_max_request_bytes)"
             )
+            self.refused(worst, FrameError(reason))
             worst.close()
 
     # --- requests ------------------------------------------------------------------------------------
@@ -298,7 +327,8 @@ class KafkaListener:
                 return self._unsupported(header)
             api, most = offer
             if len(frame) > most:
-                raise FrameError(f"sent {api.request.__name__} of {len(frame)} bytes; at most {most} are allowed")
+                name = f"{_name_of(api)} version {header.api_version}"
+                raise FrameError(f"sent {name} of {len(frame)} bytes; at most {most} are allowed")
             request = decode(api.request, header.api_version, frame[position:], ignores_rest=api.ignores_rest)
         except ProtocolError as error:
             raise FrameError(f"sent a request that cannot be read: {error}") from None
@@ -316,31 +346,49 @@ class KafkaListener:
             if isinstance(outcome, Response):
                 return finish(outcome)
         except Exception as error:
-            return self._refusal(api, request, error, header)
+            return self._refusal(_Received(api, request, header, connection.peer), error)
         if outcome is None:
             finish(None)
             return None
+        received = _Received(api, request, header, connection.peer)
         if isinstance(outcome, Later):
-            return _later(outcome, finish)
-        task = asyncio.create_task(self._finished(api, request, outcome, header, finish))
+            return self._later(received, outcome, finish)
+        task = asyncio.create_task(self._finished(received, outcome, finish))
         self._tasks.add(task)  # the event loop alone does not keep a task alive
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def _finished(
         self,
-        api: KafkaApi,
-        request: Request,
+        received: _Received,
         outcome: Awaitable[Response | None],
-        header: RequestHeader,
         finish: Callable[[Response | None], Frames],
     ) -> Frames:
         try:
             return finish(await outcome)
         except Exception as error:
-            return self._refusal(api, request, error, header)
+            return self._refusal(received, error)
 
-    def _refusal(self, api: KafkaApi, request: Request, error: Exception, header: RequestHeader) -> Frames:
+    def _later(self, received: _Received, outcome: Later, finish: Callable[[Response | None], Frames]) -> LaterFrames:
+        deferred, convert = outcome
+
+        def subscribe(receive: Callable[[Frames | FrameError], None]) -> None:
+            def on_complete(response: native.Response) -> None:
+                try:
+                    frames: Frames | FrameError = finish(convert(response))
+                except MemoryError:
+                    raise
+                except Exception:
+                    # The caller completes requests of other connections too, and this error is none of theirs.
+                    log.exception("%s: cannot send the response to %s", self._name, received)
+                    frames = _without_response(received)
+                receive(frames)
+
+            deferred.on_complete(on_complete)
+
+        return LaterFrames(subscribe, deferred.abandon)
+
+    def _refusal(self, received: _Received, error: Exception) -> Frames:
         """Return the response to a request that failed as a whole, and count it as refused.
 
         A MemoryError is raised again. Raise FrameError if there is no such response: the connection is closed then, as
@@ -348,8 +396,9 @@ class KafkaListener:
         """
         if isinstance(error, MemoryError):
             raise error  # the request may be half done: node.process.out_of_memory ends the process
+        api, request, header, _ = received
         if not isinstance(error, BrokerError):
-            log.error("a request of API %d failed", api.request.api, exc_info=error)
+            log.error("%s: %s failed", self._name, received, exc_info=error)
             error = UnknownServerError("the broker failed; see its log for the reason")
         self.times.refused_with(error.code)
         if isinstance(request, ProduceRequest) and request.acks == 0:
@@ -358,8 +407,8 @@ class KafkaListener:
             response = api.refuse(request, error, header.api_version)
             return encode_response(response, header.api_version, header.correlation_id)
         except Exception as failure:
-            log.exception("a request of API %d cannot be refused", api.request.api)
-            raise FrameError("sent a request on which the broker failed") from failure
+            log.exception("%s: cannot send the refusal of %s", self._name, received)
+            raise _without_response(received) from failure
 
     def _encoded(self, header: RequestHeader, begun_ns: int, response: Response | None) -> Frames:
         """Return the frames of a response, and count the request as answered. None, for no response, has no frames."""
@@ -369,33 +418,25 @@ class KafkaListener:
 
     def _unsupported(self, header: RequestHeader) -> Frames:
         """Return the answer to ApiVersions in an unknown version, which Kafka gives in version 0. Refuse other APIs."""
-        if header.api_key == API_VERSIONS:
+        if header.api_key == ApiVersionsRequest.api:
             response = offered(self._apis, UnsupportedVersionError.code)
             return encode_response(response, 0, header.correlation_id)
         api = next((each for each in self._apis if each.request.api == header.api_key), None)
         if api is None:
             raise FrameError(f"sent API {header.api_key} version {header.api_version}, which is not offered")
-        name, (first, last) = api.request.__name__.removesuffix("Request"), api.versions
+        name, (first, last) = _name_of(api), api.versions
         raise FrameError(
             f"sent {name} version {header.api_version}, but this listener understands versions {first} to {last}"
         )
 
 
-def _later(outcome: Later, finish: Callable[[Response | None], Frames]) -> LaterFrames:
-    deferred, convert = outcome
+def _one_too_many(found: str, setting: str, limit: int) -> FrameError:
+    """Return the refusal of a connection beyond a limit. `found` says how many connections are open."""
+    return FrameError(
+        f"is one connection too many: {found}, and {setting}={limit}; raise the setting if these clients are wanted"
+    )
 
-    def subscribe(receive: Callable[[Frames | FrameError], None]) -> None:
-        def on_complete(response: native.Response) -> None:
-            try:
-                frames: Frames | FrameError = finish(convert(response))
-            except MemoryError:
-                raise
-            except Exception:
-                # The caller completes requests of other connections too, and this error is none of theirs.
-                log.exception("a response cannot be sent")
-                frames = FrameError("sent a request on which the broker failed")
-            receive(frames)
 
-        deferred.on_complete(on_complete)
-
-    return LaterFrames(subscribe, deferred.abandon)
+def _without_response(received: _Received) -> FrameError:
+    """Return the reason to close a connection whose request gets no response, because an error was logged before."""
+    return FrameError(f"cannot get a response to {received.name}, because the broker failed (see the error above)")

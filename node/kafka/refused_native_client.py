@@ -1,8 +1,8 @@
 """Answer a client of Tidelog's own protocol at a Kafka listener, so that the client learns where it must connect.
 
 Such a client speaks ZMTP 3 (ZeroMQ's protocol on TCP) and waits for the response to its first request. Each side sends
-a greeting of 64 bytes and the command READY, then messages of one or more frames. This module sends both at once, reads
-one request, and refuses that request. Everything else that the peer sends is ignored.
+a greeting of 64 bytes and the command READY, then messages of one or more frames. `opening` returns the greeting and
+READY together. `received` reads one request and refuses it. Everything else that the peer sends is ignored.
 """
 
 from __future__ import annotations

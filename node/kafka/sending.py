@@ -1,7 +1,8 @@
-"""Send responses; records go from their file to the socket without a copy.
+"""Send responses.
 
-If the transport has nothing left to send, the kernel sends from the file (sendfile), as far as the socket accepts bytes
-at once. Other bytes are read and given to the transport, because the file may change before the socket accepts more.
+The kernel sends records from their file (sendfile) if the transport has nothing left to send, as far as the socket
+accepts bytes at once. All other bytes are read and given to the transport, because the file may change before the
+socket accepts more.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class Produces:
         try:
             replica = self._appends.leader_or_raise(self._replicas.get_or_raise(tp), acks)
             if isinstance(part, ZstdFreePartition):
-                _raise_if_zstd(part)
+                _raise_if_zstd(tp, part)
             if isinstance(part, OldFormatPartition) and not len(part.records):
                 return self._appends.nothing(replica)
             while True:
@@ -163,12 +163,15 @@ def _failures(outcomes: list[AppendOutcome]) -> ProduceResponse:
     )
 
 
-def _raise_if_zstd(part: ZstdFreePartition) -> None:
+def _raise_if_zstd(tp: TopicPartition, part: ZstdFreePartition) -> None:
     if len(part.records) < HEADER_BYTES:
         return  # the validation refuses it
     _, _, _, magic, _, attributes, *_ = HEADER.unpack_from(part.records)
     if magic == MAGIC and attributes & CODEC_MASK == Codec.ZSTD:
-        raise UnsupportedCompressionTypeError("a Produce request before version 7 cannot have batches in zstd")
+        raise UnsupportedCompressionTypeError(
+            f"{tp}: the batch is compressed with zstd, which Produce before version 7 does not know; "
+            "update the client, or set its compression.type to another codec"
+        )
 
 
 def _validation(part: ProducePartition, config: LogConfig, now_ms: int) -> Steps[ValidatedBatch]:

@@ -360,7 +360,7 @@ async def test_connection_ends_when_a_response_will_never_come(error: Exception 
 async def test_later_response_that_fails_ends_its_connection() -> None:
     owner, connection, transport = connected()
     send(connection, b"wait 1", b"now 2")
-    owner.waiting[b"wait 1"](FrameError("sent a request on which the broker failed"))
+    owner.waiting[b"wait 1"](FrameError("cannot get a response to it"))
     assert (transport.sent, transport.is_ended) == (b"", True)
 
 
@@ -443,7 +443,7 @@ async def test_failed_request_closes_only_after_earlier_responses(bad: bytes) ->
 async def test_later_failure_closes_only_after_earlier_responses() -> None:
     owner, connection, transport = connected()
     send(connection, b"wait 1", b"wait 2", b"now 3")
-    owner.waiting[b"wait 2"](FrameError("sent a request on which the broker failed"))
+    owner.waiting[b"wait 2"](FrameError("cannot get a response to it"))
     assert not transport.is_ended
     owner.answer(b"wait 1")
     assert (transport.sent, transport.is_ended) == (b"<wait 1>", True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from re import fullmatch
 from struct import pack, unpack
 from typing import Any
 
@@ -60,7 +61,7 @@ BAD = {
     ),
     "negative size": (pack(">i", -5), "claims a request of -5 bytes"),
     "too large": (pack(">i", 2**31 - 1), "claims a request of 2147483647 bytes"),
-    "plain but large": (framed(header(3, 0) + bytes(MAX_PLAIN_BYTES)), "sent MetadataRequest of"),
+    "plain but large": (framed(header(3, 0) + bytes(MAX_PLAIN_BYTES)), "sent Metadata version 0 of"),
     "array of 2³¹ − 1": (framed(header(3, 1) + pack(">i", 2**31 - 1)), "cannot be read"),
     "negative array": (framed(header(3, 0) + pack(">i", -7)), "cannot be read"),
     "endless varint": (framed(header(3, 9) + b"\0" + b"\xff" * 100), "cannot be read"),
@@ -207,7 +208,9 @@ async def test_connection_beyond_the_limit_is_closed(limits: ListenerLimits, cap
             await client.response()
         with caplog.at_level(logging.WARNING):
             assert await (await broker.client()).rest() == b""
-        assert "max_connections" in caplog.text
+        setting = "max_connections" if limits.max_connections == 3 else "max_connections_per_ip"
+        assert " is one connection too many: 3 " in caplog.text
+        assert f" are open, and {setting}=3; raise the setting if " in caplog.text
         broker.listener.replace_limits(limits._replace(max_connections=4, max_connections_per_ip=4))
         another = await broker.client()
         another.send(heartbeat(4))
@@ -228,16 +231,23 @@ def _fails_at_once() -> Outcome:
 
 @pytest.mark.parametrize("outcome", [_fails, _fails_at_once])
 @on_both_loops
-async def test_handler_that_fails_answers_with_an_error(outcome: Callable[[], Outcome]) -> None:
+async def test_handler_that_fails_answers_with_an_error(
+    outcome: Callable[[], Outcome], caplog: pytest.LogCaptureFixture
+) -> None:
     async with live() as broker:
         client = await broker.client()
         broker.handlers.heartbeat = outcome
         client.send(heartbeat(1))
         assert await client.response() == pack(">ih", 1, -1)
+    (record,) = caplog.records
+    assert fullmatch(
+        r"KAFKA: Heartbeat version 0 from 127\.0\.0\.1:\d+ \(client id 'test'\) failed", record.getMessage()
+    )
+    assert record.exc_info is not None
 
 
 @on_both_loops
-async def test_handler_that_is_cancelled_closes_its_connection() -> None:
+async def test_handler_that_is_cancelled_closes_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def cancelled() -> HeartbeatResponse:
         raise asyncio.CancelledError
 
@@ -246,12 +256,13 @@ async def test_handler_that_is_cancelled_closes_its_connection() -> None:
         broker.handlers.heartbeat = cancelled
         client.send(heartbeat(1))
         assert await client.rest() == b""
+        assert " cannot get a response, because the broker did not complete its request: " in caplog.text
         broker.handlers.heartbeat = beat
         await broker.check()
 
 
 @on_both_loops
-async def test_response_that_cannot_be_converted_closes_its_own_connection() -> None:
+async def test_response_that_cannot_be_converted_closes_its_own_connection(caplog: pytest.LogCaptureFixture) -> None:
     def convert(response: Any) -> ProduceResponse:
         raise KeyError("a bug")
 
@@ -263,6 +274,10 @@ async def test_response_that_cannot_be_converted_closes_its_own_connection() -> 
         await broker.check()
         deferred.complete(native.ProduceResponse(()))
         assert await client.rest() == b""
+    failure, closing = caplog.records
+    assert failure.getMessage().startswith("KAFKA: cannot send the response to Produce version ")
+    assert " cannot get a response to Produce version " in closing.getMessage()
+    assert closing.getMessage().endswith(", because the broker failed (see the error above): the connection is closed")
 
 
 @on_both_loops
@@ -336,7 +351,7 @@ async def test_stop_sends_what_is_ready_and_ends_waiting_requests() -> None:
 
 
 @on_both_loops
-async def test_peer_that_fills_the_memory_and_reads_nothing_is_closed() -> None:
+async def test_peer_that_fills_the_memory_and_reads_nothing_is_closed(caplog: pytest.LogCaptureFixture) -> None:
     async with live(ListenerLimits(max_memory_bytes=1 << 20)) as broker:
         client = await broker.client()
         client.send(pack(">i", 90_000_000))
@@ -349,6 +364,7 @@ async def test_peer_that_fills_the_memory_and_reads_nothing_is_closed() -> None:
         broker.listener.free_memory()
         broker.listener.free_memory()
         assert await client.rest() == b""
+        assert "but has moved fewer than 65536 since the last check, while memory is scarce" in caplog.text
         other.send(heartbeat(2))
         assert await other.response() == pack(">ih", 2, 0)
 
