@@ -75,7 +75,11 @@ async def _converted_later(
 
 async def answer_to(handle: NativeHandler, request: native.Request, call: Call) -> Any:
     """Return the handler's response (None: it gives none), for translations that ask the handlers more than once."""
-    outcome = handle(request, call.context)
+    return await response_of(handle(request, call.context))
+
+
+async def response_of(outcome: NativeOutcome) -> Any:
+    """Return the response when it is known; None if the request gets none."""
     if outcome is None or isinstance(outcome, native.Response):
         return outcome
     return await outcome

@@ -444,13 +444,12 @@ class Connection(asyncio.BufferedProtocol):
         )
         if is_full:
             self._owner.memory.release(self)
-        else:
-            is_full = not self._owner.memory.may_read(self, self._reader.held_bytes > 0)
-        if is_full and not self._is_reading_paused:
+        must_pause = is_full or not self._owner.memory.request_read(self, self._reader.held_bytes > 0)
+        if must_pause and not self._is_reading_paused:
             self._transport.pause_reading()
-        elif self._is_reading_paused and not is_full:
+        elif self._is_reading_paused and not must_pause:
             self._transport.resume_reading()
-        self._is_reading_paused = is_full
+        self._is_reading_paused = must_pause
 
 
 def _memory_of(frame: memoryview | FrameError) -> int:

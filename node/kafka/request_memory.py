@@ -18,8 +18,8 @@ class RequestMemory:
     """Counts the bytes in flight, and pauses reading when there are too many.
 
     From half of the maximum on, no connection begins to read a further request; requests of which a part has arrived
-    are read on. Beyond the maximum only one connection at a time reads on, because without any that does, memory that
-    is full of parts of requests would never be free again.
+    are read on. Beyond the maximum, one connection at a time may read the rest of its request. If no connection could,
+    parts of requests would fill the memory for ever.
 
     held_bytes   requests that wait or hold back their connection, parts of requests, and responses that wait for an
                  earlier response or for a peer that does not read
@@ -44,15 +44,18 @@ class RequestMemory:
         """Return the number of connections that want to read and may not."""
         return len(self._waiting)
 
-    def may_read(self, reader: Reader, is_in_frame: bool) -> bool:
-        """Return whether this connection may read; if not, the reader's `go_on` is called when that may have changed.
+    def request_read(self, reader: Reader, is_in_frame: bool) -> bool:
+        """Return whether this connection may read now. Beyond the maximum, it takes the turn to read if that is free.
+
+        If the connection may not read, it is noted, and its `go_on` is called when it may ask again.
 
         is_in_frame   whether a part of a request has arrived
         """
         is_over = self.held_bytes >= self._max_bytes
         if not (is_over and is_in_frame):
             self.release(reader)
-        if self.is_scarce and not (is_in_frame and (not is_over or self._turn in (None, reader))):
+        has_turn = not is_over or self._turn in (None, reader)
+        if self.is_scarce and not (is_in_frame and has_turn):
             self._waiting[reader] = None
             return False
         if is_over:

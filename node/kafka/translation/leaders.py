@@ -15,25 +15,27 @@ _MOVED = frozenset({NotLeaderOrFollowerError.code, FencedLeaderEpochError.code})
 class LeaderHints:
     """Collects the leaders that one response names, and their addresses on the client's listener.
 
-    endpoints   the addresses of all leaders that were named so far
+    is_understood   whether the version of the response has the field `current_leader`
+    endpoints       the addresses of all leaders that were named so far
     """
 
-    def __init__(self, metadata: MetadataCache, listener: str) -> None:
+    def __init__(self, metadata: MetadataCache, listener: str, is_understood: bool) -> None:
         self._metadata = metadata
         self._listener = listener
+        self._is_understood = is_understood
         self._named: dict[int, NodeEndpoint] = {}
 
     @property
     def endpoints(self) -> tuple[NodeEndpoint, ...]:
         return tuple(self._named.values())
 
-    def of(self, topic: str, partition: int, error_code: int, is_understood: bool) -> dict[str, Any]:
-        """Return the field `current_leader` of a partition's response, and note the leader's address in `endpoints`.
+    def note_leader(self, topic: str, partition: int, error_code: int) -> dict[str, Any]:
+        """Note a leader's address in `endpoints`, and return the field `current_leader` of the partition's response.
 
         Return an empty dict, and note nothing, for other errors than NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH,
-        for a version that has no such field (`is_understood` False), and without a leader on this listener.
+        for a version that has no such field, and without a leader on this listener.
         """
-        if error_code not in _MOVED or not is_understood:
+        if error_code not in _MOVED or not self._is_understood:
             return {}
         state = self._metadata.partition_state(topic, partition)
         if state is None or state.leader == NO_LEADER:

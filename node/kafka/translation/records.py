@@ -46,6 +46,8 @@ _ZSTD_IN_PRODUCE, _ZSTD_IN_FETCH = 7, 10
 _SESSION_ERRORS = (FetchSessionIdNotFoundError, InvalidFetchSessionEpochError, FetchSessionTopicIdError)
 #: The first versions of Fetch that name the new leader, and its address (KIP-951).
 _LEADERS_IN_FETCH, _ADDRESSES_IN_FETCH = 12, 16
+#: The first version of Produce that names the new leader and its address (KIP-951).
+_LEADERS_IN_PRODUCE = 10
 
 
 class RecordTranslation:
@@ -95,7 +97,7 @@ class RecordTranslation:
         return converted(outcome, lambda response: self._produced(response, call))
 
     def _produced(self, response: native.ProduceResponse, call: Call) -> ProduceResponse:
-        hints = LeaderHints(self._metadata, call.context.listener)
+        hints = LeaderHints(self._metadata, call.context.listener, call.version >= _LEADERS_IN_PRODUCE)
         topics: defaultdict[str, list[PartitionProduceResponse]] = defaultdict(list)
         for each in response.partitions:
             topics[each.topic].append(
@@ -107,7 +109,7 @@ class RecordTranslation:
                     log_start_offset=each.log_start_offset,
                     record_errors=tuple(map(_record_error, each.record_errors)),
                     error_message=each.error_message,
-                    **hints.of(each.topic, each.partition, each.error_code, call.version >= 10),
+                    **hints.note_leader(each.topic, each.partition, each.error_code),
                 )
             )
         return ProduceResponse(
@@ -187,7 +189,7 @@ class RecordTranslation:
 
         The offsets in it are noted in the session.
         """
-        hints = LeaderHints(self._metadata, call.context.listener)
+        hints = LeaderHints(self._metadata, call.context.listener, call.version >= _LEADERS_IN_FETCH)
         topics: defaultdict[str | bytes, list[PartitionData]] = defaultdict(list)
         for member, each in zip(response.members, response.partitions, strict=True):
             records, error_code = _records(each), each.error_code
@@ -203,7 +205,7 @@ class RecordTranslation:
                     log_start_offset=each.log_start_offset,
                     aborted_transactions=None,
                     records=records,
-                    **hints.of(each.topic, each.partition, error_code, call.version >= _LEADERS_IN_FETCH),
+                    **hints.note_leader(each.topic, each.partition, error_code),
                 )
             )
         return FetchResponse(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from node.kafka.calls import Call, NativeHandler, Outcome, answer_to, converted
@@ -124,53 +125,66 @@ class TopicTranslation:
 
         The controller compares the ids again, because a topic of the same name may have been created meanwhile.
         """
-        wanted = _topics_to_delete(request, call.version)
-        names = {each: self._name_to_delete(each) for each in wanted}
-        found = [name for name in names.values() if isinstance(name, str)]
-        twice = {name for name in found if found.count(name) > 1} if len(set(found)) < len(found) else set()
-        if twice or len(found) < len(names):
+        topics = _topics_to_delete(request, call.version)
+        wanted, refused = self._names_to_delete(topics)
+        if refused:
             await self._raise_unless_controller(call)
-        ids = {name: uuid_from_text(self._names.id_of(name)) for name in found}
+        ids = {name: uuid_from_text(self._names.id_of(name)) for name in wanted.values()}
         response: native.DeleteTopicsResponse = await answer_to(
             self._handle,
             native.DeleteTopicsRequest(
-                tuple(name for name in found if name not in twice),
+                tuple(wanted.values()),
                 request.timeout_ms,
-                {
-                    name: uuid_to_text(each.topic_id)
-                    for each, name in names.items()
-                    if isinstance(name, str) and each.topic_id != ZERO_UUID
-                },
+                {name: uuid_to_text(each.topic_id) for each, name in wanted.items() if each.topic_id != ZERO_UUID},
             ),
             call,
         )
         deleted = {each.name: each for each in response.topics}
         results = []
-        for each, name in names.items():
-            if isinstance(name, BrokerError):
-                results.append(_not_deleted(each, name))
-            elif name in twice:
-                error = InvalidRequestError(f"the request names topic {name!r} both by its name and by its id")
-                results.append(_not_deleted(each, error))
-            else:
-                outcome = deleted[name]
-                results.append(
-                    DeletableTopicResult(
-                        name=name,
-                        topic_id=ids[name] if each.topic_id == ZERO_UUID else each.topic_id,
-                        error_code=outcome.error_code,
-                        error_message=outcome.error_message,
-                    )
+        for each in topics:
+            if each in refused:
+                results.append(_not_deleted(each, refused[each]))
+                continue
+            name = wanted[each]
+            results.append(
+                DeletableTopicResult(
+                    name=name,
+                    topic_id=ids[name] if each.topic_id == ZERO_UUID else each.topic_id,
+                    error_code=deleted[name].error_code,
+                    error_message=deleted[name].error_message,
                 )
+            )
         return DeleteTopicsResponse(responses=tuple(results))
 
-    def _name_to_delete(self, topic: DeleteTopicState) -> str | BrokerError:
+    def _names_to_delete(
+        self, topics: list[DeleteTopicState]
+    ) -> tuple[dict[DeleteTopicState, str], dict[DeleteTopicState, BrokerError]]:
+        """Return the names of the topics that can be deleted, and the errors of the others."""
+        names: dict[DeleteTopicState, str] = {}
+        refused: dict[DeleteTopicState, BrokerError] = {}
+        for topic in topics:
+            try:
+                names[topic] = self._name_to_delete(topic)
+            except BrokerError as error:
+                refused[topic] = error
+        counts = Counter(names.values())
+        wanted = {topic: name for topic, name in names.items() if counts[name] == 1}
+        for topic, name in names.items():
+            if topic not in wanted:
+                refused[topic] = InvalidRequestError(f"the request names topic {name!r} both by its name and by its id")
+        return wanted, refused
+
+    def _name_to_delete(self, topic: DeleteTopicState) -> str:
         if topic.topic_id == ZERO_UUID:
-            return InvalidRequestError("a topic has neither a name nor an id") if topic.name is None else topic.name
+            if topic.name is None:
+                raise InvalidRequestError("a topic has neither a name nor an id")
+            return topic.name
         if topic.name is not None:
-            return InvalidRequestError(f"topic {topic.name!r} has an id too; only one of them is allowed")
+            raise InvalidRequestError(f"topic {topic.name!r} has an id too; only one of them is allowed")
         name = self._names.name_of(uuid_to_text(topic.topic_id))
-        return UnknownTopicIdError(f"no topic has the id {uuid_to_text(topic.topic_id)}") if name is None else name
+        if name is None:
+            raise UnknownTopicIdError(f"no topic has the id {uuid_to_text(topic.topic_id)}")
+        return name
 
     @staticmethod
     def delete_topics_refused(request: DeleteTopicsRequest, error: BrokerError, version: int) -> DeleteTopicsResponse:

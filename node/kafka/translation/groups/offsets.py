@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar, cast
 
-from node.kafka.calls import Call, NativeHandler, NativeOutcome, Outcome, converted
+from node.kafka.calls import Call, NativeHandler, Outcome, converted, response_of
 from node.kafka.translation.by_topic import by_topic
 from tidelog.errors import BrokerError, CoordinatorNotAvailableError, NotCoordinatorError
 from tidelog.protocol import group_messages as native
@@ -127,7 +127,7 @@ class GroupOffsetTranslation:
             return convert(cast(Sequence[native.OffsetFetchResponse], outcomes))
 
         async def convert_later() -> OffsetFetchResponse:
-            return convert([await _response(outcome) for outcome in outcomes])
+            return convert([await response_of(outcome) for outcome in outcomes])
 
         return convert_later()
 
@@ -246,8 +246,3 @@ def _fetch_error(error_code: int) -> int:
     # A coordinator that may be deposed refuses to read. Clients do not expect the error that says so, and Java's fails
     # the caller, while the error that stands here makes each client look up the coordinator again.
     return NotCoordinatorError.code if error_code == CoordinatorNotAvailableError.code else error_code
-
-
-async def _response(outcome: NativeOutcome) -> native.OffsetFetchResponse:
-    assert outcome is not None, "every OffsetFetch request gets a response"
-    return cast(native.OffsetFetchResponse, outcome if isinstance(outcome, Response) else await outcome)
