@@ -148,13 +148,12 @@ async def test_requests_byte_by_byte_are_answered() -> None:
         assert await client.response() == pack(">ih", 1, 0)
 
 
-@pytest.mark.parametrize("request_bytes", [1_000, 30_000])
 @on_both_loops
-async def test_pipelined_requests_of_a_client_that_does_not_read_are_bounded(request_bytes: int) -> None:
+async def test_pipelined_requests_of_a_client_that_does_not_read_are_bounded() -> None:
     async with live() as broker:
         client = await broker.client()
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        asked = MetadataRequest(topics=(MetadataRequestTopic(name="x" * request_bytes),))
+        asked = MetadataRequest(topics=(MetadataRequestTopic(name="x" * 1_000),))
         client.send(b"".join(encoded(asked, 2, number) for number in range(REQUESTS)))
         handled, before = broker.listener.times.by_api[MetadataRequest.api], -1
         while before != sum(handled.counts):
@@ -166,6 +165,32 @@ async def test_pipelined_requests_of_a_client_that_does_not_read_are_bounded(req
         client.writer.transport.resume_reading()  # type: ignore[attr-defined]
         for number in range(REQUESTS):
             assert (await client.response())[:4] == pack(">i", number)
+
+
+@on_both_loops
+async def test_requests_behind_a_slow_one_are_bounded() -> None:
+    async with live() as broker:
+        begins = asyncio.Event()
+
+        async def begin() -> HeartbeatResponse:
+            await begins.wait()
+            return beat()
+
+        broker.handlers.heartbeat = begin
+        client = await broker.client()
+        slow = HeartbeatRequest(group_id="g" * 30_000, generation_id=1, member_id="m")
+        client.send(b"".join(encoded(slow, 0, number) for number in range(200)))  # 6 MB
+        other = await broker.client()
+        before = 0
+        while before != broker.listener.memory.held_bytes or not before:
+            before = broker.listener.memory.held_bytes
+            for number in range(50):
+                other.send(encoded(MetadataRequest(topics=()), 2, number))
+                await other.response()
+        assert before < 2 << 20, "the other requests wait in the sockets"
+        begins.set()
+        for number in range(200):
+            assert await client.response() == pack(">ih", number, 0)
 
 
 @on_both_loops
