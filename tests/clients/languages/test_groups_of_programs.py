@@ -96,6 +96,8 @@ def two_readers(
         ("java-4.3", "sarama"),
         ("confluent-kafka", "franz-go"),
         ("java-4.3", "ours"),
+        ("java-3.9", "ours"),
+        ("confluent-kafka", "java-3.9"),
         ("ours", "franz-go"),
         ("sarama", "ours"),
     ],
