@@ -164,17 +164,24 @@ class Purgatory(Generic[K, Op]):
     def expire(self, now_ms: int, until_ns: int = sys.maxsize) -> int:
         """Expire the waiting operations whose deadline is at or before `now_ms`, the earliest first.
 
-        Return their number. Stop after the first one that ends at or after `until_ns`.
+        Return their number. Stop after the first one that ends at or after `until_ns`. If the answer of an operation
+        fails, the others expire all the same, and then the first error is raised.
         """
         expired = 0
+        failure: Exception | None = None
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             operation = heapq.heappop(self._deadlines)[2]
             if not operation.completed:
-                self._finish(operation, operation.on_expiration)
                 expired += 1
+                try:
+                    self._finish(operation, operation.on_expiration)
+                except Exception as error:
+                    failure = failure or error
                 if self._now_ns() >= until_ns:
                     break
         self.expired += expired
+        if failure is not None:
+            raise failure
         return expired
 
     def next_deadline_ms(self) -> int | None:

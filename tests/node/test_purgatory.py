@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -188,3 +189,17 @@ def test_purgatory_agrees_with_a_plain_list(steps: list[tuple[str, int]]) -> Non
                     expected.append("expired")
         assert [operation.answers for operation, _, _ in operations] == [expected for _, _, expected in operations]
     assert len(purgatory) == sum(not expected for _, _, expected in operations)
+
+
+def test_failed_answer_at_a_deadline_does_not_keep_the_others_waiting() -> None:
+    class Failing(Waiting):
+        def on_expiration(self) -> None:
+            raise RuntimeError("cannot answer")
+
+    purgatory: Purgatory[str, Waiting] = Purgatory()
+    failing, other = Failing(100), Waiting(101)
+    for each in (failing, other):
+        purgatory.try_complete_else_watch(each, ["a"])
+    with pytest.raises(RuntimeError, match="cannot answer"):
+        purgatory.expire(101)
+    assert (other.answers, purgatory.expired, len(purgatory)) == (["expired"], 2, 0)

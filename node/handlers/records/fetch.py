@@ -11,12 +11,11 @@ from node.net.server import RequestContext
 from node.purgatory.delayed_response import DelayedResponse
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
-from node.replication.sessions.consumer_fetch import ConsumerFetch, ConsumerFetchResponse
+from node.replication.sessions.consumer_fetch import ConsumerFetch, ConsumerFetchResponse, check_limits
 from node.replication.sessions.consumer_sessions import ConsumerSession, FetchTarget, Target
 from node.runtime.deferred_response import DeferredResponse
 from tidelog.errors import (
     BrokerError,
-    InvalidRequestError,
     UnknownTopicIdError,
     UnsupportedCompressionTypeError,
 )
@@ -160,11 +159,7 @@ class Fetches:
 
         Raise InvalidRequestError if a limit is negative. A follower's fetch is handled by `FollowerFetches`.
         """
-        if request.max_wait_ms < 0 or request.min_bytes < 0 or request.max_bytes < 0:
-            raise InvalidRequestError(
-                f"max_wait_ms={request.max_wait_ms}, min_bytes={request.min_bytes}, max_bytes={request.max_bytes}: "
-                "all must be at least 0"
-            )
+        check_limits(request)
         if request.replica_id >= 0:
             return self._followers.handle(request, context)
         due_ms = context.due_ms(self._replicas.clock.monotonic_ms(), request.max_wait_ms)

@@ -46,7 +46,7 @@ def read_partition(
     A follower reads up to the log end, a consumer up to the high watermark. `records` is None if there are none, and in
     a StoredFetchPartition.
 
-    leader_epoch   the leader epoch when the fetch arrived; in a later epoch the fetch gets an error
+    leader_epoch   the leader epoch when the fetch arrived; in a later one its own leader epoch is checked again
     stored         whether the answer may be a StoredFetchPartition
     budget         the remaining bytes of the whole answer; the `first` batch is sent whole, even if it is larger
     """
@@ -54,7 +54,7 @@ def read_partition(
     records: Buffer | None = None
     try:
         if not replica.leads_in(leader_epoch):
-            replica.leader_or_raise(leader_epoch)
+            replica.leader_or_raise(requested.current_leader_epoch)
         if requested.fetch_offset > log.log_end_offset and not for_follower and replicas.cut_off:
             # Another broker may lead now and have more records. The answer "out of range" would make a consumer reset
             # its position.

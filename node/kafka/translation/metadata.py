@@ -40,6 +40,8 @@ _GROUP, _TRANSACTION = 0, 1
 _NO_TRANSACTIONS = 53
 #: The first version in which an empty list of topics means none, and null means all.
 _NULL_MEANS_ALL = 1
+#: The first version of Metadata that names topics by id. Versions 10 and 11 have the field, but no use for it.
+_TOPIC_IDS = 12
 #: `max.request.partition.size.limit`: the most partitions in one response of DescribeTopicPartitions.
 _MAX_DESCRIBED_PARTITIONS = 2000
 
@@ -100,10 +102,13 @@ class MetadataTranslation:
         A client whose broker dies asks another broker within a millisecond. If the response named the dead leader,
         librdkafka would ask again a second later. So a client that asks again waits a moment for the election.
         """
+        topics = request.topics or ()
         asks_all = request.topics is None or (call.version < _NULL_MEANS_ALL and not request.topics)
+        if call.version < _TOPIC_IDS and any(each.name is None or each.topic_id != ZERO_UUID for each in topics):
+            raise InvalidRequestError(f"Metadata version {call.version} names topics by name only")
         unknown: list[bytes] = []
         names: list[str] = []
-        for topic in request.topics or ():
+        for topic in topics:
             if topic.name is not None:
                 names.append(topic.name)
             elif (name := self._names.name_of(uuid_to_text(topic.topic_id))) is not None:
@@ -158,7 +163,7 @@ class MetadataTranslation:
     @staticmethod
     def metadata_refused(request: MetadataRequest, error: BrokerError, version: int) -> MetadataResponse:
         """Return the response in which every named topic has this error; without topics if the request asks for all."""
-        topics = tuple(_topic_with_error(each.name, each.topic_id, error.code) for each in request.topics or ())
+        topics = tuple(_topic_with_error(each.name or "", each.topic_id, error.code) for each in request.topics or ())
         return MetadataResponse(brokers=(), topics=topics)
 
     # --- DescribeTopicPartitions ---------------------------------------------------------------------

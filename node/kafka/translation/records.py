@@ -10,7 +10,7 @@ from node.kafka.topic_names import TopicNames
 from node.kafka.translation.leaders import LeaderHints
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnection
-from node.replication.sessions.consumer_fetch import ConsumerFetch, ConsumerFetchResponse
+from node.replication.sessions.consumer_fetch import ConsumerFetch, ConsumerFetchResponse, check_limits
 from node.replication.sessions.consumer_sessions import ConsumerSession, ConsumerSessions
 from node.runtime.old_kafka_requests import OldFormatPartition, ZstdFreePartition
 from node.runtime.stored_fetch_partition import StoredFetchPartition
@@ -146,6 +146,7 @@ class RecordTranslation:
         """
         if request.replica_id != CONSUMER_REPLICA_ID or request.replica_state.replica_id != CONSUMER_REPLICA_ID:
             raise InvalidRequestError("followers do not fetch over Kafka's protocol")
+        check_limits(request)  # before the session changes
         self._note_read(request, call.client)
         session = self._sessions.of_fetch(request, call.version, self._clock.monotonic_ms())
         self._find_topics(session)

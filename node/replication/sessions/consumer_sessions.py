@@ -18,7 +18,12 @@ from dataclasses import dataclass, replace
 from random import randrange
 
 from node.replication.replica import Replica
-from tidelog.errors import FetchSessionIdNotFoundError, FetchSessionTopicIdError, InvalidFetchSessionEpochError
+from tidelog.errors import (
+    FetchSessionIdNotFoundError,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpochError,
+    UnknownTopicIdError,
+)
 from tidelog.model import TopicPartition
 from tidelog.protocol import messages as native
 from tidelog.protocol.kafka.messages.records import FetchPartition, FetchRequest
@@ -67,7 +72,7 @@ class ConsumerMember:
 
     to_read   the partition in the broker's own protocol; its topic is "" while the topic of the id is unknown
     target    the replica to read from, or the answer that refuses the partition, as a fetch found it when the member
-              was active last
+              was active last; at first the answer for an unknown topic
     sent      the offsets that the consumer was sent last; None before the first response and after an error
     """
 
@@ -76,7 +81,7 @@ class ConsumerMember:
     def __init__(self, key: PartitionKey, named: FetchPartition) -> None:
         self.key = key
         self.to_read = _to_read(named, "", "")
-        self.target: Target
+        self.target: Target = native.FetchPartitionResponse("", named.partition, UnknownTopicIdError.code)
         self.sent: Offsets | None = None
 
     @property

@@ -144,6 +144,14 @@ def _located(found: Coordinator | FindCoordinatorResponse) -> tuple[int, int, st
     return found.error_code, found.node_id, found.host, found.port, found.error_message or ""
 
 
+@pytest.mark.parametrize("version", [10, 11])
+@pytest.mark.parametrize("topic", [{"name": None}, {"name": "lines", "topic_id": uuid_from_text(LINES_ID)}], ids=str)
+async def test_topics_by_id_are_refused_before_version_12(version: int, topic: dict[str, Any]) -> None:
+    response = await a_client().ask(MetadataRequest(topics=(MetadataRequestTopic(**topic),)), version)
+    (refused,) = response.topics
+    assert (refused.error_code, refused.name) == (InvalidRequestError.code, topic["name"] or "")
+
+
 @pytest.mark.parametrize("version", range(5))
 async def test_coordinators_of_several_groups_are_found_in_every_version(version: int) -> None:
     empty = (24, -1, "", -1, "empty" if version >= 1 else "")

@@ -24,6 +24,7 @@ from tidelog.errors import (
     FetchSessionIdNotFoundError,
     FetchSessionTopicIdError,
     InvalidFetchSessionEpochError,
+    InvalidRequestError,
     NotLeaderOrFollowerError,
     OffsetOutOfRangeError,
     UnknownTopicIdError,
@@ -405,6 +406,42 @@ def test_error_of_a_session_says_nothing_about_partitions(change: dict[str, int]
         )
         response = await client.ask(replace(request, **change), version)
         assert (response.error_code, response.session_id, response.responses) == (error.code, 0, ())
+
+    on_stage(story, BY_ID)
+
+
+@pytest.mark.parametrize("limit", ["max_wait_ms", "min_bytes", "max_bytes"])
+def test_fetch_with_a_negative_limit_leaves_its_session_alone(limit: str) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.consumer.fetch({0: 1})
+        waiting = asyncio.ensure_future(stage.consumer.fetch(wait_ms=WAIT_MS))
+        await asyncio.sleep(A_WHILE_S)
+        client = KafkaClient(stage.node.handlers.handle, stage.node.metadata, sessions=stage.sessions)
+        request = FetchRequest(
+            max_wait_ms=WAIT_MS,
+            min_bytes=1,
+            session_id=stage.consumer.session_id,
+            session_epoch=stage.consumer.epoch,
+            topics=(_topic({1: 0}),),
+        )
+        refused = await client.ask(replace(request, **{limit: -1}), BY_ID)
+        assert refused.error_code == InvalidRequestError.code
+        await asyncio.sleep(A_WHILE_S)
+        assert not waiting.done()
+        await stage.append(0)
+        assert set(await asyncio.wait_for(waiting, A_WHILE_S)) == {0}
+
+    on_stage(story, BY_ID)
+
+
+def test_new_epoch_of_the_same_leader_is_no_error_without_an_epoch() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.read_to_the_end()
+        waiting = asyncio.ensure_future(stage.consumer.fetch(wait_ms=WAIT_MS))
+        await asyncio.sleep(A_WHILE_S)
+        await stage.elect(2, leader=1)
+        found = await asyncio.wait_for(waiting, A_WHILE_S)
+        assert {partition: answer.error_code for partition, answer in found.items()} in ({}, {2: 0})
 
     on_stage(story, BY_ID)
 
