@@ -648,13 +648,19 @@ async def test_group_without_members_is_deleted_with_its_offsets() -> None:
             assert (await cluster.coordinator.ask(ListGroupsRequest())).groups == ()
 
 
+async def coordinate_beside_another_topic(cluster: GroupCluster) -> TopicPartition:
+    """Let broker 1 coordinate the groups, and lead a partition of another topic. Return that partition."""
+    other = TopicPartition("other", 0)
+    await cluster.elect(1, tp=other)
+    await cluster.inform(other)
+    await cluster.coordinate(1)
+    return other
+
+
 @on_virtual_time
 async def test_offset_delete_drops_offsets_of_unsubscribed_topics() -> None:
     async with GroupCluster() as cluster:
-        other = TopicPartition("other", 0)
-        await cluster.elect(1, tp=other)
-        await cluster.inform(other)
-        await cluster.coordinate(1)
+        other = await coordinate_beside_another_topic(cluster)
         assert await cluster.commit(1, tp=other) == 0
         member = cluster.client()
         await member.settle()
@@ -678,10 +684,7 @@ def test_group_without_members_goes_with_its_last_offset(how: str) -> None:
     @on_virtual_time
     async def scenario() -> None:
         async with GroupCluster() as cluster:
-            other = TopicPartition("other", 0)
-            await cluster.elect(1, tp=other)
-            await cluster.inform(other)
-            await cluster.coordinate(1)
+            other = await coordinate_beside_another_topic(cluster)
             member = cluster.client()
             await member.settle()
             assert await member.commit(5) == 0
@@ -712,10 +715,7 @@ def test_group_without_members_goes_with_its_last_offset(how: str) -> None:
 @on_virtual_time
 async def test_group_with_members_stays_without_its_last_offset() -> None:
     async with GroupCluster() as cluster:
-        other = TopicPartition("other", 0)
-        await cluster.elect(1, tp=other)
-        await cluster.inform(other)
-        await cluster.coordinate(1)
+        other = await coordinate_beside_another_topic(cluster)
         assert await cluster.commit(1, tp=other) == 0
         await cluster.client().settle()
         response = await cluster.coordinator.ask(OffsetDeleteRequest(GROUP, (DescribePartition(*other),)))

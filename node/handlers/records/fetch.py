@@ -14,11 +14,7 @@ from node.replication.replica_manager import ReplicaManager
 from node.replication.sessions.consumer_fetch import ConsumerFetch, ConsumerFetchResponse, check_limits
 from node.replication.sessions.consumer_sessions import ConsumerSession, FetchTarget, Target
 from node.runtime.deferred_response import DeferredResponse
-from tidelog.errors import (
-    BrokerError,
-    UnknownTopicIdError,
-    UnsupportedCompressionTypeError,
-)
+from tidelog.errors import BrokerError, UnknownTopicIdError, UnsupportedCompressionTypeError
 from tidelog.model import TopicPartition
 from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse, Response
 from tidelog.records import Codec

@@ -62,9 +62,8 @@ class Consumer:
         self.session_id = self.epoch = 0
         self.limit = 1 << 20
         self.positions: dict[int, int] = {}
-        self.behind: dict[
-            int, int
-        ] = {}  # the partitions of the last response with records, and the offsets behind them
+        #: The partitions of the last response with records, and the offsets behind those.
+        self.behind: dict[int, int] = {}
 
     async def fetch(
         self,
