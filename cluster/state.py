@@ -7,12 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from tidelog.model import NO_LEADER, Endpoint, TopicPartition
 from tidelog.protocol.listeners import BROKERS, CLIENTS
 
 #: The version of a znode that does not exist, in the fields that hold znode versions.
 NO_VERSION = -1
+
+
+class LeaderAndEpoch(NamedTuple):
+    """The leader of a partition in a leader epoch; `leader` −1: there is none, or it is unknown."""
+
+    leader: int
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
 
-from cluster.state import PartitionState, VersionedState
+from cluster.state import LeaderAndEpoch, PartitionState, VersionedState
 from tidelog.frozen_dataclass import frozen
 from tidelog.model import NO_LEADER, TopicPartition
 
@@ -126,6 +126,8 @@ class Partition:
     """One partition as this broker sees it.
 
     leader_epoch        of the last state applied; only rises
+    announced           the latest leader of which this broker has been told. It may begin to lead before its state is
+                        applied here. No leader, after a stop for another reason
     partition_epoch     the version of the state znode that `isr` was read from or written as; only rises
     isr                 confirmed by ZooKeeper
     pending             the one proposal whose outcome is not known
@@ -139,6 +141,7 @@ class Partition:
     """
 
     __slots__ = (
+        "announced",
         "broker_id",
         "controller_epoch",
         "epoch_start_offset",
@@ -170,6 +173,7 @@ class Partition:
         self.role = Role.STOPPED
         self.leader = NO_LEADER
         self.leader_epoch = -1
+        self.announced = LeaderAndEpoch(NO_LEADER, -1)
         self.controller_epoch = -1
         self.partition_epoch = -1
         self.epoch_start_offset = 0
@@ -257,10 +261,11 @@ class Partition:
         self.followers = {}
         return changed
 
-    def stop(self) -> None:
+    def stop(self, successor: LeaderAndEpoch | None = None) -> None:
         """Answer no requests until the controller sends a new role: the replica has resigned, was stopped, or lost its
-        disk.
+        disk. `successor` is the next leader if it is known.
         """
+        self.announced = successor or LeaderAndEpoch(NO_LEADER, self.leader_epoch)
         self.role = Role.STOPPED
         self.pending = None
         self.followers = {}
@@ -268,6 +273,7 @@ class Partition:
     def _apply(self, versioned: VersionedState, replicas: tuple[int, ...]) -> None:
         self.leader = versioned.state.leader
         self.leader_epoch = versioned.state.leader_epoch
+        self.announced = LeaderAndEpoch(self.leader, self.leader_epoch)
         self.controller_epoch = versioned.state.controller_epoch
         self.isr = versioned.state.isr
         self.partition_epoch = versioned.partition_epoch

@@ -144,8 +144,15 @@ class Broker:
 
         # The listeners open before the registration announces them, so that no connection to them is refused.
         topic_configs = topic_configs_by(self._dynamic)
-        sessions, has_lost = self._replicas.purgatories.consumer_sessions, self._fetchers.has_lost
-        kafka = kafka_apis(handlers.handle, self._metadata, self._clock, sessions, topic_configs, has_lost)
+        kafka = kafka_apis(
+            handlers.handle,
+            self._metadata,
+            self._clock,
+            self._replicas.purgatories.consumer_sessions,
+            topic_configs,
+            self._fetchers.has_lost,
+            self._replicas.announced_leader,
+        )
         for listener in listeners:
             if listener.for_kafka_clients:
                 await self._open_kafka_listener(kafka, listener)

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cluster.replication.partition import Facts, Partition
+from cluster.state import LeaderAndEpoch
 from node.events.recorder import NO_EVENTS, Events
 from node.metadata.metadata_cache import MetadataCache
 from node.metadata.topic_log_configs import TopicLogConfigs
@@ -125,6 +126,11 @@ class ReplicaManager:
     def get(self, tp: TopicPartition) -> Replica | None:
         """Return the replica, or None if this broker hosts none."""
         return self._replicas.get(tp)
+
+    def announced_leader(self, tp: TopicPartition) -> LeaderAndEpoch | None:
+        """Return the latest leader of which this broker's replica was told, or None if it hosts no replica."""
+        replica = self.get(tp)
+        return None if replica is None else replica.partition.announced
 
     def get_or_raise(self, tp: TopicPartition) -> Replica:
         """Return the replica, even if its disk has failed, or raise an error if this broker hosts none.
@@ -343,13 +349,13 @@ class ReplicaManager:
             if replica.topic_partition not in but:
                 self.resign(replica)
 
-    def resign(self, replica: Replica) -> None:
+    def resign(self, replica: Replica, successor: LeaderAndEpoch | None = None) -> None:
         """Stop leading the partition, and answer its waiting requests; do nothing if this broker does not lead it.
 
-        This broker follows once the controller has named the new leader.
+        The answers name the successor, if it is known. This broker follows once the controller's request takes effect.
         """
         if replica.partition.is_leader:
-            replica.partition.stop()
+            replica.partition.stop(successor)
             self.epoch_ended(replica)
 
     def code_of(self, error: BrokerError, tp: TopicPartition) -> int:

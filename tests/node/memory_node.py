@@ -175,7 +175,8 @@ class Node:
     def info(self) -> BrokerInfo:
         clients = ListenerAddress(CLIENTS, "h", self.broker_id)
         brokers = ListenerAddress(BROKERS, "h", FIRST_PORT + self.broker_id)
-        return BrokerInfo(self.broker_id, self.epoch, (brokers, clients), self.shutting_down)
+        kafka = ListenerAddress("KAFKA", f"host-{self.broker_id}", 9092)
+        return BrokerInfo(self.broker_id, self.epoch, (brokers, clients, kafka), self.shutting_down)
 
     def replica(self, tp: TopicPartition = TP) -> Replica:
         found = self.replicas.get(tp)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 
+from cluster.state import LeaderAndEpoch
 from node.handlers.control.log_ends import log_end_of
 from node.handlers.control.role_changes import RoleChanges, known_state
 from node.handlers.control.role_plan import fence_refusal
@@ -26,7 +27,7 @@ from tidelog.errors import (
     StaleControllerEpochError,
     StorageError,
 )
-from tidelog.model import TopicPartition
+from tidelog.model import NO_LEADER, TopicPartition
 from tidelog.protocol.control_messages import (
     ANY_EPOCH,
     BrokerInfo,
@@ -193,7 +194,8 @@ class ControllerRequests:
         for each in request.partitions:
             replica = self._replicas.get(TopicPartition(each.topic, each.partition))
             if replica is not None and self._is_led_by_another(replica, each):
-                self._replicas.resign(replica)
+                leader = NO_LEADER if isinstance(each, StopReplicaPartition) else each.leader
+                self._replicas.resign(replica, LeaderAndEpoch(leader, each.leader_epoch))
 
     def _is_led_by_another(self, replica: Replica, state: PartitionStateMessage | StopReplicaPartition) -> bool:
         if state.leader_epoch <= replica.partition.leader_epoch:

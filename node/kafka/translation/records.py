@@ -7,7 +7,7 @@ from typing import cast
 
 from node.kafka.calls import Call, NativeHandler, Outcome, converted
 from node.kafka.topic_names import TopicNames
-from node.kafka.translation.leaders import LeaderHints
+from node.kafka.translation.leaders import AnnouncedLeader, LeaderHints
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnection
 from node.replication.sessions.consumer_fetch import ConsumerFetch, ConsumerFetchResponse, check_limits
@@ -60,12 +60,17 @@ class RecordTranslation:
         names: TopicNames,
         clock: Clock,
         sessions: ConsumerSessions,
+        announced_leader: AnnouncedLeader,
     ) -> None:
         self._handle = handle
         self._metadata = metadata
         self._names = names
         self._clock = clock
         self._sessions = sessions
+        self._announced_leader = announced_leader
+
+    def _hints(self, call: Call, first_version: int) -> LeaderHints:
+        return LeaderHints(self._metadata, self._announced_leader, call.context.listener, call.version >= first_version)
 
     # --- Produce -------------------------------------------------------------------------------------
 
@@ -97,7 +102,7 @@ class RecordTranslation:
         return converted(outcome, lambda response: self._produced(response, call))
 
     def _produced(self, response: native.ProduceResponse, call: Call) -> ProduceResponse:
-        hints = LeaderHints(self._metadata, call.context.listener, call.version >= _LEADERS_IN_PRODUCE)
+        hints = self._hints(call, _LEADERS_IN_PRODUCE)
         topics: defaultdict[str, list[PartitionProduceResponse]] = defaultdict(list)
         for each in response.partitions:
             topics[each.topic].append(
@@ -190,7 +195,7 @@ class RecordTranslation:
 
         The offsets in it are noted in the session.
         """
-        hints = LeaderHints(self._metadata, call.context.listener, call.version >= _LEADERS_IN_FETCH)
+        hints = self._hints(call, _LEADERS_IN_FETCH)
         topics: defaultdict[str | bytes, list[PartitionData]] = defaultdict(list)
         for member, each in zip(response.members, response.partitions, strict=True):
             records, error_code = _records(each), each.error_code

@@ -10,6 +10,7 @@ from node.controller.controller_elector import ControllerElector
 from node.handlers.configs import Configs
 from node.kafka.calls import NativeHandler
 from node.kafka.translation.apis import kafka_apis
+from node.kafka.translation.leaders import AnnouncedLeader
 from node.metadata.auto_topic_creation import AutoTopicCreation
 from node.metadata.metadata_cache import MetadataCache
 from node.net.server import RequestContext
@@ -39,10 +40,11 @@ class KafkaClient:
         metadata: MetadataCache,
         before_each: Callable[[], None] = lambda: None,
         sessions: ConsumerSessions | None = None,
+        announced_leader: AnnouncedLeader = lambda _: None,
     ) -> None:
         self._before_each = before_each
         sessions = ConsumerSessions() if sessions is None else sessions
-        self._apis = kafka_apis(handle, metadata, SystemClock(), sessions)
+        self._apis = kafka_apis(handle, metadata, SystemClock(), sessions, announced_leader=announced_leader)
 
     async def ask(self, request: Request, version: int) -> Any:
         """Return the response, as the version carries it, to a request as the version carries it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from tidelog.errors import (
     UnknownTopicIdError,
     UnsupportedCompressionTypeError,
 )
-from tidelog.protocol.control_messages import ListenerAddress, TopicInfo, UpdateMetadataRequest
+from tidelog.protocol.control_messages import TopicInfo, UpdateMetadataRequest
 from tidelog.protocol.kafka.messages.records import (
     FetchPartition,
     FetchRequest,
@@ -49,7 +48,13 @@ class Stage:
     def __init__(self, cluster: MemoryCluster) -> None:
         self.cluster = cluster
         self.clients = {
-            broker_id: KafkaClient(node.handlers.handle, node.metadata) for broker_id, node in cluster.nodes.items()
+            broker_id: KafkaClient(
+                node.handlers.handle,
+                node.metadata,
+                sessions=node.purgatories.consumer_sessions,
+                announced_leader=node.replicas.announced_leader,
+            )
+            for broker_id, node in cluster.nodes.items()
         }
 
     async def elect(self, leader: int) -> None:
@@ -61,10 +66,7 @@ class Stage:
     def tell(self, node: Node, topic_id: str) -> None:
         """Tell a broker's clients the topic's id, its leader, and where Kafka clients find the brokers."""
         request = self.cluster.leader_and_isr(topic_id=topic_id)
-        live = tuple(
-            replace(each, listeners=(*each.listeners, ListenerAddress("KAFKA", f"host-{each.broker_id}", 9092)))
-            for each in request.live_brokers
-        )
+        live = request.live_brokers
         topics = (TopicInfo(TP.topic, topic_id, self.cluster.configs, 1),)
         node.metadata.update(UpdateMetadataRequest(1, 1, live, request.partitions, topics))
         node.metadata.set_brokers(live, 0)
@@ -251,6 +253,42 @@ async def test_fetch_names_the_new_leader_from_12_and_its_address_from_16_on(sta
     assert refused.current_leader == (LeaderIdAndEpoch(leader_id=2, leader_epoch=1) if version >= 12 else NO_LEADER)
     address = NodeEndpoint(node_id=2, host="host-2", port=9092)
     assert response.node_endpoints == ((address,) if version >= 16 else ())
+
+
+@pytest.mark.parametrize("version", [16, 17])
+@on_stage
+async def test_wait_that_a_new_leader_ends_names_that_leader(stage: Stage, version: int) -> None:
+    waiting = asyncio.ensure_future(stage.fetch(version, max_wait_ms=5000, min_bytes=1))
+    await asyncio.sleep(0.1)
+    await stage.cluster.elect(2)  # by LeaderAndIsr; no UpdateMetadata has come
+    refused, response = await asyncio.wait_for(waiting, 1)
+    assert refused.error_code == NotLeaderOrFollowerError.code
+    assert refused.current_leader == LeaderIdAndEpoch(leader_id=2, leader_epoch=1)
+    assert response.node_endpoints == (NodeEndpoint(node_id=2, host="host-2", port=9092),)
+
+
+@pytest.mark.parametrize("version", [10])
+@on_stage
+async def test_produce_that_a_new_leader_ends_names_that_leader(stage: Stage, version: int) -> None:
+    stage.cluster.cut(1, 2, 3)  # so that the followers acknowledge nothing
+    waiting = asyncio.ensure_future(stage.produce(version, batch_of(b"a")))
+    await asyncio.sleep(0.1)
+    await stage.cluster.elect(2)
+    refused, response = await asyncio.wait_for(waiting, 1)
+    assert refused.error_code == NotLeaderOrFollowerError.code
+    assert refused.current_leader == LeaderIdAndEpoch(leader_id=2, leader_epoch=1)
+    assert response.node_endpoints == (NodeEndpoint(node_id=2, host="host-2", port=9092),)
+
+
+@pytest.mark.parametrize("version", [16, 17])
+@on_stage
+async def test_broker_that_stopped_leading_names_no_leader(stage: Stage, version: int) -> None:
+    waiting = asyncio.ensure_future(stage.fetch(version, max_wait_ms=5000, min_bytes=1))
+    await asyncio.sleep(0.1)
+    stage.cluster.nodes[1].replicas.registration_lost()
+    refused, response = await asyncio.wait_for(waiting, 1)
+    assert refused.error_code == NotLeaderOrFollowerError.code
+    assert (refused.current_leader, response.node_endpoints) == (NO_LEADER, ())
 
 
 @pytest.mark.parametrize("version", FETCH)
