@@ -66,8 +66,9 @@ class LogMaintenance:
         self._excluded: set[Log] = set()
         #: The partitions of the rounds that have not ended.
         self._cleaned: set[TopicPartition] = set()
-        #: The time (ms) at which unflushed records of a log were first seen.
-        self._unflushed_since: dict[Log, int] = {}
+        #: The partitions that the next `flush_due` visits although their logs may not change until then, and the time
+        #: (ms) at which their unflushed records were first seen.
+        self._unflushed_since: dict[TopicPartition, int] = {}
         self._stopping = False
 
     # --- retention -----------------------------------------------------------------------------------
@@ -141,25 +142,30 @@ class LogMaintenance:
         """Flush rolled segments, and whole logs in which a record has waited for `flush.ms`.
 
         The wait counts from the call that first found an unflushed record. Return the number of logs that were flushed
-        because of `flush.ms`. Any thread may call this, one at a time.
+        because of `flush.ms`. Any thread may call this, one at a time. The cost follows the number of logs that have
+        changed or wait, because a broker with thousands of idle logs calls this each second.
         """
         flushed = 0
         before, self._unflushed_since = self._unflushed_since, {}
-        for tp, log in self.logs.every_log():
+        for tp in self.logs.take_changed().union(before):
+            log = self.logs.log_of(tp)
+            if log is None:
+                continue
             waits = log.config.flush_ms < INT64_MAX and log.recovery_point < log.log_end_offset
             if not waits and not log.has_unflushed_segments:
                 continue
-            since_ms = before.get(log, now_ms)
+            since_ms = before.get(tp, now_ms)
             due = waits and now_ms - since_ms >= log.config.flush_ms
             try:
                 log.flush(rolled_only=not due)
             except StorageError as error:
-                if self.logs.logs().get(tp) is log:  # the log may have moved to another directory meanwhile
+                if self.logs.log_of(tp) is log:  # the log may have moved to another directory meanwhile
                     self.logs.report(tp, error)
+                self._unflushed_since[tp] = since_ms
                 continue
             flushed += due
             if waits and not due:
-                self._unflushed_since[log] = since_ms
+                self._unflushed_since[tp] = since_ms
         return flushed
 
     # --- compaction ----------------------------------------------------------------------------------

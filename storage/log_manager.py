@@ -206,6 +206,18 @@ class LogManager:
         """Return a copy of the open logs for iteration. Any thread may call this."""
         return [each for directory in self.directories for each in list(directory.logs.items())]
 
+    def log_of(self, tp: TopicPartition) -> Log | None:
+        """Return the open log of the partition; None if there is none. Any thread may call this."""
+        logs = (directory.logs.get(tp) for directory in self.directories)
+        return next((log for log in logs if log is not None), None)
+
+    def take_changed(self) -> set[TopicPartition]:
+        """Return the partitions whose log was opened or has changed since the last call.
+
+        Any thread may call this, one at a time.
+        """
+        return {tp for directory in self.directories for tp in directory.take_changed()}
+
     def log_sizes(self) -> dict[Path, dict[TopicPartition, int] | StorageError]:
         """Return the bytes of each open log by directory; for a failed or offline directory, its error."""
         found: dict[Path, dict[TopicPartition, int] | StorageError] = {}
@@ -384,6 +396,7 @@ class LogManager:
         old = source.logs.pop(tp)
         old.retire()
         target.logs[tp] = future.log
+        target.log_changed(tp)
         if target.failure is not None:
             future.log.fail(target.failure)
         self.futures.replaced(future, source)

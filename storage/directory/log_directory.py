@@ -29,6 +29,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from storage import partition_metadata
@@ -82,6 +83,8 @@ class LogDirectory:
         self.closed = False
         self.logs: dict[TopicPartition, Log] = {}
         self.checkpoints = DirectoryCheckpoints(path, files, self.logs)
+        #: The partitions whose log has changed since `take_changed` returned it. Any thread adds, one thread removes.
+        self._changed_logs: set[TopicPartition] = set()
         #: Epoch caches with unwritten epochs (`write_epochs`). The logs' owner appends, any thread removes.
         self._unwritten_epochs: deque[LeaderEpochs] = deque()
         self._files = files
@@ -205,6 +208,7 @@ class LogDirectory:
                     log.abandon()
                     raise StorageError(f"{self.path} was closed while {tp} was opened")
                 self.logs[tp] = log
+            self.log_changed(tp)
             if self.failure is not None:
                 log.fail(self.failure)
             return log
@@ -234,6 +238,7 @@ class LogDirectory:
                 rewrite=self.previous_shutdown.flush_had_failed,
                 on_truncation=lambda offset: checkpoints.lower_to(tp, offset),
                 on_flush_failed=self.data_loss_marker.record_flush_failure,
+                on_change=partial(self.log_changed, tp),
                 on_loss=self.data_loss_marker.record_loss,
                 on_epoch_begun=self.epoch_begun,
             )
@@ -358,6 +363,20 @@ class LogDirectory:
         """
         for log in self.checkpoints.remove_logs(*tps):
             log.abandon()
+
+    def log_changed(self, tp: TopicPartition) -> None:
+        """Note that the partition's log may have to be flushed. Any thread may call this."""
+        self._changed_logs.add(tp)
+
+    def take_changed(self) -> list[TopicPartition]:
+        """Return the partitions whose log was opened or has changed since the last call.
+
+        Any thread may call this, one at a time.
+        """
+        changed = list(self._changed_logs)
+        # Removed before the caller visits the logs, so that a change after its visit is noted again.
+        self._changed_logs.difference_update(changed)
+        return changed
 
     def epoch_begun(self, epochs: LeaderEpochs) -> None:
         """Note that a leader epoch has begun in a log of this directory, so that `write_epochs` writes it."""

@@ -44,7 +44,6 @@ class Log:
     log_start_offset  the first offset that may be read; at most log_end_offset. Deletion raises it. Only
                       `truncate_to` an offset below it, or `truncate_fully_and_start_at`, may lower it.
     topic_id          from `partition.metadata`; "" if that file is missing or damaged.
-    config            may be replaced at any time.
     recovered         the findings of the recovery when the log was opened.
     truncation_count  differs after records were removed from the end. Offsets read before may name other records now.
                       Raised before the checkpoints of the log are lowered.
@@ -59,9 +58,10 @@ class Log:
         recovery_point: int,
         on_truncation: Callable[[int], None] | None,
         on_flush_failed: Callable[[], None] | None,
+        on_change: Callable[[], object],
     ) -> None:
         self.directory = directory
-        self.config = config
+        self._config = config
         self.recovered = recovered
         self.topic_id, self.topic_id_proven = partition_metadata.read(files, directory)
         self._files = files
@@ -71,6 +71,7 @@ class Log:
         self._snapshots = ProducerSnapshots(directory, files)
         self._on_truncation = on_truncation
         self._on_flush_failed = on_flush_failed
+        self._on_change = on_change
         self.log_start_offset = self._segments.base_offsets[0]
         producers = recovery.rebuild_producers(self._segments, self._snapshots)
         self._appender = LogAppender(
@@ -101,6 +102,7 @@ class Log:
         rewrite: bool = False,
         on_truncation: Callable[[int], None] | None = None,
         on_flush_failed: Callable[[], None] | None = None,
+        on_change: Callable[[], object] = lambda: None,
         on_loss: Callable[[], None] = lambda: None,
         on_epoch_begun: Callable[[LeaderEpochs], object] = lambda epochs: None,
     ) -> Log:
@@ -120,6 +122,8 @@ class Log:
                          records appended later at the same offsets are different and not flushed.
         on_flush_failed  is called on the thread of a failed flush before the error is raised, except for an
                          OutOfDescriptorsError.
+        on_change        is called after each change because of which the log may have to be flushed: appends, new
+                         segments, new settings and failures. Any thread may call it.
         rewrite          a flush failed in the previous process. Its data must be written again before a flush counts.
         on_loss          see `recovery.Recovery`.
         on_epoch_begun   see `LeaderEpochs`.
@@ -139,11 +143,21 @@ class Log:
                 on_epoch_begun=on_epoch_begun,
                 opened=unless_open,
             ).run()
-            log = cls(directory, config, files, recovered, recovery_point, on_truncation, on_flush_failed)
+            log = cls(directory, config, files, recovered, recovery_point, on_truncation, on_flush_failed, on_change)
             unless_open.pop_all()
         return log
 
     # --- facts ---------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> LogConfig:
+        """Return the settings. They may be replaced at any time."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._on_change()
 
     @property
     def log_end_offset(self) -> int:
@@ -256,7 +270,7 @@ class Log:
         those of `append_validated`.
         """
         try:
-            validated = validate_batch(batch, self.config, now_ms)
+            validated = validate_batch(batch, self._config, now_ms)
         except BrokerError:
             if (repeated := self.find_repeated(batch)) is not None:
                 return repeated
@@ -271,10 +285,12 @@ class Log:
         """
         self._raise_if_failed()
         try:
-            return self._appender.append_as_leader(batch, leader_epoch, now_ms, self.config)
+            return self._appender.append_as_leader(batch, leader_epoch, now_ms, self._config)
         except StorageError as error:
             self._fail_if_half_written(error)
             raise
+        finally:
+            self._on_change()
 
     def find_repeated(self, batch: Buffer) -> AppendInfo | None:
         """Return the offsets at which the producer has appended this batch before; None if the log remembers no append.
@@ -287,7 +303,7 @@ class Log:
             check_crc(batch, 0, header)
         except BrokerError:
             return None
-        return self._appender.find_repeated(header, self.config) if header.size_bytes == len(batch) else None
+        return self._appender.find_repeated(header, self._config) if header.size_bytes == len(batch) else None
 
     def append_as_follower(
         self, batches: Buffer, now_ms: int | None = None, *, leader_log_start: int = 0
@@ -319,10 +335,12 @@ class Log:
         if begins_within:
             self.truncate_fully_and_start_at(headers[0].base_offset)
         try:
-            appended = self._appender.append_as_follower(view, headers, now_ms, self.config)
+            appended = self._appender.append_as_follower(view, headers, now_ms, self._config)
         except StorageError as error:
             self._fail_if_half_written(error)
             raise
+        finally:
+            self._on_change()
         if begins_within:
             self.raise_log_start(end)
         return appended
@@ -330,7 +348,7 @@ class Log:
     def _fail_if_half_written(self, error: StorageError) -> None:
         """Fail the log if partly written bytes could not be removed, because the end of the file is then unknown."""
         if isinstance(error.__context__, StorageError):
-            self._failure = error
+            self._fail(error)
 
     def roll(self, now_ms: int) -> bool:
         """Seal the active segment, write a producer snapshot, and begin a new segment at the log end.
@@ -340,7 +358,8 @@ class Log:
         self._raise_if_failed()
         if not self._segments.active.size:
             return False
-        self._appender.roll(self.log_end_offset, now_ms, self.config)
+        self._appender.roll(self.log_end_offset, now_ms, self._config)
+        self._on_change()
         return True
 
     # --- reading -------------------------------------------------------------------------------------
@@ -526,7 +545,7 @@ class Log:
         self._raise_if_failed()
         self._before_truncation(offset)
         with self._failing_permanently():
-            self._segments.reset(offset, self.config.index_interval_bytes)
+            self._segments.reset(offset, self._config.index_interval_bytes)
             self.log_start_offset = offset
             self.leader_epochs.clear()
             self._snapshots.keep_only(())
@@ -551,6 +570,7 @@ class Log:
         self._appender.reset_end(producers)
         self.leader_epochs.truncate_from_end(self.log_end_offset)
         self._recovery_point.lower(self.log_end_offset)
+        self._on_change()
         if self._on_truncation is not None:
             self._on_truncation(self.log_end_offset)
         # The removed records must not reappear after a crash beside records that are appended now.
@@ -595,7 +615,7 @@ class Log:
         self._raise_if_failed()
         count = retention.count_deletable(
             self.segment_facts,
-            self.config,
+            self._config,
             log_start_offset=self.log_start_offset,
             high_watermark=high_watermark,
             now_ms=now_ms,
@@ -668,7 +688,7 @@ class Log:
         try:
             yield
         except StorageError as error:
-            self._failure = error
+            self._fail(error)
             if isinstance(error, OutOfDescriptorsError):
                 raise StorageError(f"{error}, while segments of {self.directory.name} were changing") from error
             raise
@@ -679,7 +699,7 @@ class Log:
     def must_flush(self) -> bool:
         """Return whether at least `flush.messages` records are unflushed; False once the log is closed."""
         unflushed = self.log_end_offset - self._recovery_point.offset
-        return must_flush(unflushed, self.config.flush_messages) and not self._abandoned
+        return must_flush(unflushed, self._config.flush_messages) and not self._abandoned
 
     @property
     def has_unflushed_segments(self) -> bool:
@@ -724,7 +744,7 @@ class Log:
     def _fail_flush(self, error: StorageError) -> None:
         """Refuse all later reads, appends and flushes and call `on_flush_failed`, unless only a descriptor lacked."""
         if not isinstance(error, OutOfDescriptorsError):
-            self._failure = error
+            self._fail(error)
             if self._on_flush_failed is not None:
                 self._on_flush_failed()
 
@@ -782,7 +802,8 @@ class Log:
     def raise_end(self, offset: int) -> None:
         """Raise the log end to `offset` without a record, because compaction has removed all records up to there."""
         self._raise_if_failed()
-        self._appender.raise_end(offset, self.config)
+        self._appender.raise_end(offset, self._config)
+        self._on_change()
 
     def rename_to(self, directory: Path) -> None:
         """Rename the log's directory and use it under the new name. After a StorageError, nothing has changed."""
@@ -840,7 +861,11 @@ class Log:
     def fail(self, error: StorageError) -> None:
         """Make every later read and write raise StorageError, because the disk has failed. Any thread may call this."""
         if self._failure is None:
-            self._failure = error
+            self._fail(error)
+
+    def _fail(self, error: StorageError) -> None:
+        self._failure = error
+        self._on_change()
 
     def _raise_if_failed(self) -> None:
         if self._failure is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 from storage.configs.log_config import LogConfig
@@ -76,6 +77,7 @@ class FutureLog:
             cleaned_to=cleaned_to,
             on_truncation=lambda offset: target.checkpoints.lower_to(tp, offset),
             on_flush_failed=lambda: marker.record_flush_failure() if self.is_current else None,
+            on_change=partial(target.log_changed, tp),
             on_epoch_begun=self._on_epoch_begun,
         )
         try:
