@@ -16,6 +16,8 @@ from tidelog import TopicPartition
 
 _TIMEOUT_S = 30
 _SETTINGS = {
+    "auto.create.topics.enable": "true",  # as for `tidelog up`
+    "auto.leader.rebalance.enable": "false",  # the tests elect preferred leaders
     "default.replication.factor": 3,
     "offsets.topic.replication.factor": 3,
     "zookeeper.session.timeout.ms": 6_000,
@@ -41,7 +43,14 @@ class ApacheKafka:
         tps = [TopicPartition(name, partition) for partition in range(partitions)]
         for tp in tps:
             self.wait_in_sync(tp, replicas)
+        self._wait_until_served(tps)
         return tps
+
+    def _wait_until_served(self, tps: list[TopicPartition]) -> None:
+        """Wait until each leader answers requests: the metadata names it earlier, and acks=0 would lose records."""
+        latest = {ck.TopicPartition(*tp): ck.admin.OffsetSpec.latest() for tp in tps}
+        for each in self._admin.list_offsets(latest).values():
+            each.result(_TIMEOUT_S)
 
     def delete_records(self, tp: TopicPartition, before: int) -> None:
         asked = ck.TopicPartition(tp.topic, tp.partition, before)
