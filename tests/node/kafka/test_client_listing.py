@@ -39,6 +39,10 @@ from tidelog.protocol.operator_messages import ConnectionReport, DescribeClients
 API_VERSIONS_3 = ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2.0.2")
 FIRST = (FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000),)
 TOPIC_ID = "A" * 21 + "Q"
+#: Topics of a Fetch request, which names topics before version 13 and has their ids from then on.
+LINES = FetchTopic(topic="lines", topic_id=uuid_from_text(TOPIC_ID), partitions=FIRST)
+ORDERS = FetchTopic(topic="orders", partitions=FIRST)
+UNKNOWN = FetchTopic(topic="nowhere", topic_id=b"\x07" * 16, partitions=FIRST)
 
 
 def handle(request: native.Request, context: RequestContext) -> native.Response:
@@ -131,20 +135,51 @@ async def test_software_that_kip_511_forbids_is_refused(name: str, version: str)
         client.writer.transport.abort()
 
 
-async def test_topics_are_listed_by_name_in_all_versions() -> None:
+def offered_versions(request: type[Request]) -> range:
+    """Return the versions of the API that brokers offer."""
+    apis = kafka_apis(handle, MetadataCache("c"), SystemClock(), ConsumerSessions())
+    (found,) = (api.versions for api in apis if api.request is request)
+    return range(found.first, found.last + 1)
+
+
+def produce(topic: str) -> ProduceRequest:
+    batch = PartitionProduceData(index=0, records=b"")
+    data = TopicProduceData(name=topic, partition_data=(batch,))
+    return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=(data,))
+
+
+def fetch(*topics: FetchTopic) -> FetchRequest:
+    return FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics)
+
+
+@pytest.mark.parametrize("version", offered_versions(ProduceRequest))
+async def test_produced_topics_are_listed_by_name_in_each_version(version: int) -> None:
     async with live() as broker:
         client = await Client.connect(broker)
         for name in ("orders", "nowhere", "x" * 5000):
-            batch = PartitionProduceData(index=0, records=b"")
-            topic = TopicProduceData(name=name, partition_data=(batch,))
-            await client.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=(topic,)), 9)
-        by_name = FetchTopic(topic="orders", partitions=FIRST)
-        by_id = FetchTopic(topic_id=uuid_from_text(TOPIC_ID), partitions=FIRST)
-        by_other_id = FetchTopic(topic_id=b"\x07" * 16, partitions=FIRST)
-        await client.ask(FetchRequest(max_wait_ms=0, min_bytes=0, topics=(by_name,)), 11)
-        await client.ask(FetchRequest(max_wait_ms=0, min_bytes=0, topics=(by_id, by_other_id)), 16)
+            await client.ask(produce(name), version)
         (found,) = broker.listed()
-        assert (found.reads.topics, found.writes.topics) == (("lines", "orders"), ("orders",))
+        assert (found.reads.topics, found.writes.topics) == ((), ("orders",))
+        client.writer.transport.abort()
+
+
+@pytest.mark.parametrize("version", offered_versions(FetchRequest))
+async def test_fetched_topics_are_listed_by_name_in_each_version(version: int) -> None:
+    async with live() as broker:
+        client = await Client.connect(broker)
+        await client.ask(fetch(LINES, UNKNOWN), version)
+        (found,) = broker.listed()
+        assert (found.reads.topics, found.writes.topics) == (("lines",), ())
+        client.writer.transport.abort()
+
+
+async def test_topics_fetched_by_name_and_by_id_are_listed_together() -> None:
+    async with live() as broker:
+        client = await Client.connect(broker)
+        await client.ask(fetch(ORDERS), 12)
+        await client.ask(fetch(LINES), 13)
+        (found,) = broker.listed()
+        assert found.reads.topics == ("lines", "orders")
         client.writer.transport.abort()
 
 
