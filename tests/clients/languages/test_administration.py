@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -133,12 +136,19 @@ def _both(policy: dict[str, str]) -> dict[str, str] | None:
     return policy if set(policy["value"].split(",")) == {"delete", "compact"} else None
 
 
-def test_groups_are_described_changed_and_deleted(admin: ProgramClient, topic: str) -> None:
+@contextmanager
+def _joined_group(admin: ProgramClient, topic: str) -> Iterator[str]:
+    """Run a member of a new group, which reads 10 records of the topic. At the end the member commits and leaves."""
     group = f"admin-group-{next(_numbers)}"
     admin.produce(topic, [Record(b"%d" % number) for number in range(10)], acks="all")
     member = ProgramReader(admin, topic, group)
     with closing(member):
         wait_for("the member", lambda: len(member.seen) == 10)
+        yield group
+
+
+def test_groups_are_described_changed_and_deleted(admin: ProgramClient, topic: str) -> None:
+    with _joined_group(admin, topic) as group:
         described = admin.ask("describe_group", group=group)
         assert described["state"] == "Stable" and described["assignor"] == "range"
         assert [each["partitions"] for each in described["members"]] == [[0]]
@@ -155,11 +165,8 @@ def test_groups_are_described_changed_and_deleted(admin: ProgramClient, topic: s
 
 
 def test_group_without_members_goes_with_its_last_offset(admin: ProgramClient, topic: str) -> None:
-    group = f"admin-group-{next(_numbers)}"
-    admin.produce(topic, [Record(b"%d" % number) for number in range(10)], acks="all")
-    member = ProgramReader(admin, topic, group)
-    with closing(member):
-        wait_for("the member", lambda: len(member.seen) == 10)
+    with _joined_group(admin, topic) as group:
+        assert admin.ask("describe_group", group=group)["state"] == "Stable"
     assert admin.ask("group_offsets", group=group) == {f"{topic}-0": 10}
     admin.ask("delete_group_offset", group=group, topic=topic, partition=0)
     assert group not in admin.ask("groups")
@@ -178,12 +185,19 @@ def test_log_directories_are_described(cluster: ClusterUnderTest, admin: Program
     wait_for("each replica to have the record", lambda: min(sizes()) >= 1_000)
 
 
+def _replicas(admin: ProgramClient, topic: str) -> list[int]:
+    """Return the replicas of the topic's partition 0, the preferred leader first."""
+    described: dict[str, Any] = wait_for("the topic", lambda: _described(admin, topic))
+    found: list[int] = described["partitions"][0]["replicas"]
+    return found
+
+
 def test_leaders_are_elected(cluster: ClusterUnderTest, admin: ProgramClient, topic: str) -> None:
-    replicas = _described(admin, topic)["partitions"][0]["replicas"]
+    replicas = _replicas(admin, topic)
     # A reassignment to the same replicas in another order only changes the preferred leader.
     turned = [*replicas[1:], replicas[0]]
     admin.ask("reassign", topic=topic, partition=0, replicas=turned)
-    wait_for("the new order", lambda: _described(admin, topic)["partitions"][0]["replicas"] == turned)
+    wait_for("the new order", lambda: _replicas(admin, topic) == turned)
     assert admin.ask("elect", type="PREFERRED", topic=topic, partition=0) is None
     wait_for("the preferred leader", lambda: cluster.leader(TopicPartition(topic, 0)) == turned[0])
     again = admin.ask("elect", type="PREFERRED", topic=topic, partition=0)
@@ -193,7 +207,7 @@ def test_leaders_are_elected(cluster: ClusterUnderTest, admin: ProgramClient, to
 def test_partitions_move_to_other_brokers(cluster: ClusterUnderTest, admin: ProgramClient) -> None:
     topic = f"admin-{next(_numbers)}"
     cluster.create_topic(topic, replicas=2)
-    replicas = _described(admin, topic)["partitions"][0]["replicas"]
+    replicas = _replicas(admin, topic)
     (other,) = set(cluster.broker_ids) - set(replicas)
     admin.ask("reassign", topic=topic, partition=0, replicas=[other, replicas[0]])
 
@@ -201,6 +215,6 @@ def test_partitions_move_to_other_brokers(cluster: ClusterUnderTest, admin: Prog
         found = admin.ask("reassignments", topic=topic, partition=0)
         if any(each["adding"] or each["removing"] for each in found.values()):
             return False
-        return _described(admin, topic)["partitions"][0]["replicas"] == [other, replicas[0]]
+        return _replicas(admin, topic) == [other, replicas[0]]
 
     wait_for("the replicas to move", has_moved)
