@@ -47,7 +47,15 @@ class KafkaCluster:
     def start(self) -> None:
         """Start all brokers, and wait until they serve."""
         for broker_id in self._ports:
-            self.start_broker(broker_id)
+            self._start_broker(broker_id)
+        self._wait_registered()
+
+    def restart(self, broker_id: int) -> None:
+        """Start a broker that was killed, and wait until all brokers serve."""
+        self._start_broker(broker_id)
+        self._wait_registered()
+
+    def _wait_registered(self) -> None:
         with Admin(self.bootstrap_servers) as admin:
             wait_for("all brokers to serve", lambda: self._are_registered(admin), 60)
 
@@ -57,7 +65,7 @@ class KafkaCluster:
         except TidelogError:
             return False
 
-    def start_broker(self, broker_id: int) -> None:
+    def _start_broker(self, broker_id: int) -> None:
         """Start a broker that does not run."""
         native, between, kafka = (f"{LOOPBACK}:{port}" for port in self._ports[broker_id])
         settings: dict[str, str | int | list[str]] = {
