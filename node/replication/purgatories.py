@@ -15,7 +15,7 @@ from node.purgatory.gradual_checks import LONGEST_TURN_NS, GradualChecks
 from node.purgatory.purgatory import Purgatory
 from node.replication.delayed_produce import DelayedProduce
 from node.replication.sessions.consumer_sessions import ConsumerSession, ConsumerSessions
-from node.replication.sessions.follower_sessions import FetchSession, FetchSessions
+from node.replication.sessions.follower_sessions import FollowerSession, FollowerSessions
 from tidelog.client.tasks.async_event import Signal
 from tidelog.model import TopicPartition
 
@@ -23,7 +23,7 @@ from tidelog.model import TopicPartition
 class Purgatories:
     """The purgatories of one broker, and the changes since the last `complete_ready`.
 
-    sessions            the fetch sessions of followers
+    follower_sessions   the fetch sessions of followers
     consumer_sessions   those of Kafka's consumers
     alarm               set when a deadline becomes earlier, so that the task that sleeps until `next_deadline_ms` wakes
 
@@ -36,9 +36,9 @@ class Purgatories:
         self._now_ns = now_ns
         self._scheduled = False
         self._is_checking = False
-        self._active_sessions: dict[FetchSession, None] = {}
+        self._active_follower_sessions: dict[FollowerSession, None] = {}
         self._advanced: dict[TopicPartition, None] = {}
-        self.sessions = FetchSessions()
+        self.follower_sessions = FollowerSessions()
         self.consumer_sessions = ConsumerSessions(on_end=self._session_ended)
         self.alarm = alarm = Signal()
         self.produces: Purgatory[TopicPartition, DelayedProduce] = Purgatory(now_ns=now_ns, on_earlier=alarm.set)
@@ -46,7 +46,9 @@ class Purgatories:
             now_ns=now_ns, on_earlier=alarm.set
         )
         self._checks = GradualChecks(self.consumer_fetches, now_ns)
-        self.follower_fetches: Purgatory[FetchSession, DelayedResponse] = Purgatory(now_ns=now_ns, on_earlier=alarm.set)
+        self.follower_fetches: Purgatory[FollowerSession, DelayedResponse] = Purgatory(
+            now_ns=now_ns, on_earlier=alarm.set
+        )
         self.deletions: Purgatory[TopicPartition, DelayedResponse] = Purgatory(now_ns=now_ns, on_earlier=alarm.set)
 
     def __len__(self) -> int:
@@ -58,9 +60,9 @@ class Purgatories:
 
     def log_grew(self, tp: TopicPartition) -> None:
         """Mark that the log end offset has risen. `complete_ready` then checks the fetches of its followers."""
-        for session in self.sessions:
+        for session in self.follower_sessions:
             if session.mark_active(tp):
-                self._active_sessions[session] = None
+                self._active_follower_sessions[session] = None
         self._schedule()
 
     def high_watermark_rose(self, tp: TopicPartition) -> None:
@@ -74,7 +76,7 @@ class Purgatories:
 
         No fetch completes now. The next answer has a changed high watermark and log start, but no ISR.
         """
-        for session in self.sessions:
+        for session in self.follower_sessions:
             session.mark_active(tp)
         self.consumer_sessions.mark_active(tp)
 
@@ -85,7 +87,7 @@ class Purgatories:
         be deleted.
         """
         self._check_soon(tp)
-        for session in self.sessions:
+        for session in self.follower_sessions:
             if session.mark_active(tp):
                 self.follower_fetches.force_complete(session)
 
@@ -97,7 +99,7 @@ class Purgatories:
         self.produces.check_and_complete(tp)
         self.deletions.check_and_complete(tp)
         self._check_soon(tp)
-        for session in self.sessions:
+        for session in self.follower_sessions:
             if session.mark_active(tp):
                 self.follower_fetches.force_complete(session)
 
@@ -107,9 +109,9 @@ class Purgatories:
         Some of the fetches of consumers may complete in later turns of the event loop.
         """
         self._scheduled = False
-        active_sessions, self._active_sessions = self._active_sessions, {}
+        active_follower_sessions, self._active_follower_sessions = self._active_follower_sessions, {}
         advanced, self._advanced = self._advanced, {}
-        for session in active_sessions:
+        for session in active_follower_sessions:
             self.follower_fetches.check_and_complete(session)
         for tp in advanced:
             self.produces.check_and_complete(tp)

@@ -10,14 +10,14 @@ from node.handlers.records.read_partition import MAX_RESPONSE_BYTES, leader_for,
 from node.net.server import RequestContext
 from node.purgatory.delayed_response import DelayedResponse
 from node.replication.replica_manager import ReplicaManager
-from node.replication.sessions.follower_sessions import FIRST_EPOCH, NO_SESSION, FetchSession, Member
+from node.replication.sessions.follower_sessions import FIRST_EPOCH, NO_SESSION, FollowerMember, FollowerSession
 from node.runtime.deferred_response import DeferredResponse
 from tidelog.errors import BrokerError, UnknownLeaderEpochError
 from tidelog.model import TopicPartition
 from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse, Response
 
 
-class SessionFetch(DelayedResponse):
+class DelayedFollowerFetch(DelayedResponse):
     """A follower's fetch that waits for records, or until a leader epoch ends, a disk fails or a read is refused."""
 
     __slots__ = ("_refused", "_replicas", "_request", "session")
@@ -27,7 +27,7 @@ class SessionFetch(DelayedResponse):
         deadline_ms: int,
         replicas: ReplicaManager,
         request: FetchRequest,
-        session: FetchSession,
+        session: FollowerSession,
         refused: list[FetchPartitionResponse],
     ) -> None:
         super().__init__(deadline_ms)
@@ -72,7 +72,7 @@ class FollowerFetches:
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
-        self._parked: dict[FetchSession, SessionFetch] = {}
+        self._parked: dict[FollowerSession, DelayedFollowerFetch] = {}
 
     def handle(self, request: FetchRequest, context: RequestContext) -> Response | DeferredResponse:
         """Acknowledge the records before the fetch offsets, and return the answer, or a deferred one.
@@ -90,7 +90,7 @@ class FollowerFetches:
             self._acknowledge(session, member, now_ms)
         session.fetched_at_ms = now_ms
         due_ms = context.due_ms(now_ms, request.max_wait_ms)
-        fetch = SessionFetch(due_ms, replicas, request, session, refused)
+        fetch = DelayedFollowerFetch(due_ms, replicas, request, session, refused)
         at_once = request.max_wait_ms == 0 or request.min_bytes == 0 or request.session_epoch == FIRST_EPOCH
         if at_once or (not len(session) and request.session_epoch == NO_SESSION):
             return fetch.answer()
@@ -98,8 +98,8 @@ class FollowerFetches:
             self._parked[session] = fetch
         return fetch.response
 
-    def _session(self, request: FetchRequest, context: RequestContext, now_ms: int) -> FetchSession:
-        sessions, replica_id = self._replicas.purgatories.sessions, request.replica_id
+    def _session(self, request: FetchRequest, context: RequestContext, now_ms: int) -> FollowerSession:
+        sessions, replica_id = self._replicas.purgatories.follower_sessions, request.replica_id
         if request.session_epoch > FIRST_EPOCH:
             session = sessions.go_on(
                 request.session_id, request.session_epoch, replica_id, context.peer, context.sender_epoch
@@ -111,12 +111,12 @@ class FollowerFetches:
             self._answer_parked(each)
         return session
 
-    def _answer_parked(self, session: FetchSession) -> None:
+    def _answer_parked(self, session: FollowerSession) -> None:
         parked = self._parked.pop(session, None)
         if parked is not None:
             self._replicas.purgatories.follower_fetches.force_complete_operation(parked)
 
-    def _add(self, session: FetchSession, requested: FetchPartition) -> FetchPartitionResponse | None:
+    def _add(self, session: FollowerSession, requested: FetchPartition) -> FetchPartitionResponse | None:
         """Add the partition to the session and return None, or drop the partition and return the refusal to answer."""
         tp = TopicPartition(requested.topic, requested.partition)
         try:
@@ -128,10 +128,10 @@ class FollowerFetches:
             return refusal(requested, error)
         known = replica.partition.leader_epoch
         self._replicas.events.processed(FetchRequest.api, epoch=requested.current_leader_epoch, known=known)
-        session.add(tp, Member(requested, replica, known))
+        session.add(tp, FollowerMember(requested, replica, known))
         return None
 
-    def _acknowledge(self, session: FetchSession, member: Member, now_ms: int) -> None:
+    def _acknowledge(self, session: FollowerSession, member: FollowerMember, now_ms: int) -> None:
         replica, log, offset = member.replica, member.replica.log, member.requested.fetch_offset
         end = log.log_end_offset
         # An offset outside this log acknowledges no records, because the follower's log still differs from this one.

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227), kept by the leader so that a partition without news costs nothing.
+"""Fetch sessions of followers (KIP-227), kept by the leader so that a partition without news costs nothing.
 
 A follower names a partition in one fetch. Each later fetch of the session also covers that partition, until the leader
 answers it with records or an error. Then the follower must name the partition again. A member is in one of two states:
@@ -31,7 +31,7 @@ NO_SESSION = -1
 
 
 @dataclass(slots=True)
-class Member:
+class FollowerMember:
     """One partition of a session, as the follower named it.
 
     leader_epoch          the leader epoch when the follower named it; the membership ends with this epoch
@@ -51,7 +51,7 @@ class Member:
         return self.replica.leads_in(self.leader_epoch)
 
 
-class FetchSession:
+class FollowerSession:
     """The partitions that one follower fetches over one connection.
 
     epoch           the session epoch of the last fetch
@@ -67,19 +67,19 @@ class FetchSession:
         self.broker_epoch = broker_epoch
         self.epoch = FIRST_EPOCH
         self.fetched_at_ms = now_ms
-        self._members: dict[TopicPartition, Member] = {}
+        self._members: dict[TopicPartition, FollowerMember] = {}
         # In the order in which the leader serves them. A member that was answered is named again, behind all others, so
         # that no partition starves when the response is full.
-        self._active: dict[TopicPartition, Member] = {}
+        self._active: dict[TopicPartition, FollowerMember] = {}
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def active(self) -> list[tuple[TopicPartition, Member]]:
+    def active(self) -> list[tuple[TopicPartition, FollowerMember]]:
         """Return the members that the next answer must check, in the order in which they are served."""
         return list(self._active.items())
 
-    def add(self, tp: TopicPartition, member: Member) -> None:
+    def add(self, tp: TopicPartition, member: FollowerMember) -> None:
         """Add a partition that the follower has named, as an active member that is served after all others.
 
         The partition's earlier member is replaced.
@@ -115,14 +115,14 @@ class FetchSession:
             del self._active[tp]
 
 
-class FetchSessions:
+class FollowerSessions:
     """All fetch sessions of one leader, by session id: one for each follower, except while its registration changes."""
 
     def __init__(self) -> None:
-        self._sessions: dict[int, FetchSession] = {}
+        self._sessions: dict[int, FollowerSession] = {}
         self._last_id = 0
 
-    def __iter__(self) -> Iterator[FetchSession]:
+    def __iter__(self) -> Iterator[FollowerSession]:
         return iter(self._sessions.values())
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ class FetchSessions:
 
     def begin(
         self, replica_id: int, peer: bytes, broker_epoch: int, now_ms: int
-    ) -> tuple[FetchSession, list[FetchSession]]:
+    ) -> tuple[FollowerSession, list[FollowerSession]]:
         """Begin a session. Return the session, and the sessions that end now, whose parked fetches must be answered.
 
         The other sessions of this follower end, except those of a later registration. A follower has one connection,
@@ -145,10 +145,10 @@ class FetchSessions:
             oldest = min(self, key=lambda session: session.fetched_at_ms)
             ended.append(self._sessions.pop(oldest.id))
         self._last_id += 1
-        session = self._sessions[self._last_id] = FetchSession(self._last_id, replica_id, peer, broker_epoch, now_ms)
+        session = self._sessions[self._last_id] = FollowerSession(self._last_id, replica_id, peer, broker_epoch, now_ms)
         return session, ended
 
-    def go_on(self, session_id: int, epoch: int, replica_id: int, peer: bytes, broker_epoch: int) -> FetchSession:
+    def go_on(self, session_id: int, epoch: int, replica_id: int, peer: bytes, broker_epoch: int) -> FollowerSession:
         """Return the session for its next fetch, and advance its session epoch to `epoch`.
 
         Raise FetchSessionIdNotFoundError if this follower has no such session over this connection and under this
@@ -171,7 +171,7 @@ class FetchSessions:
         return session
 
     @staticmethod
-    def _has_ended(session: FetchSession, replica_id: int, broker_epoch: int, now_ms: int) -> bool:
+    def _has_ended(session: FollowerSession, replica_id: int, broker_epoch: int, now_ms: int) -> bool:
         if now_ms - session.fetched_at_ms > MAX_FETCH_INTERVAL_MS:
             return True
         return session.replica_id == replica_id and session.broker_epoch <= broker_epoch

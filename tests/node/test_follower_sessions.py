@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.replication.sessions.follower_sessions import MAX_FETCH_INTERVAL_MS, MAX_SESSIONS, FetchSessions
+from node.replication.sessions.follower_sessions import MAX_FETCH_INTERVAL_MS, MAX_SESSIONS, FollowerSessions
 from tests.node.client_requests import TP, produce_request, values_of
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time, until
@@ -190,11 +190,11 @@ async def test_fetch_without_a_session_answers_everything_each_time() -> None:
             client = FollowerClient(cluster, epoch=-1)
             assert answered(await client.fetch(*map(ask, TPS))) == [(0, [], 0), (1, [], 0), (2, [], 0)]
             assert client.session_id == 0
-        assert len(cluster.leader.purgatories.sessions) == 1
+        assert len(cluster.leader.purgatories.follower_sessions) == 1
 
 
 def test_sessions_are_bounded_and_the_oldest_fetch_goes_first() -> None:
-    sessions = FetchSessions()
+    sessions = FollowerSessions()
     first, _ = sessions.begin(0, b"first", 1, now_ms=0)
     for number in range(1, MAX_SESSIONS):
         assert sessions.begin(number, b"%d" % number, 1, now_ms=number)[1] == []
@@ -205,7 +205,7 @@ def test_sessions_are_bounded_and_the_oldest_fetch_goes_first() -> None:
 
 
 def test_new_session_ends_no_session_of_a_later_registration() -> None:
-    sessions = FetchSessions()
+    sessions = FollowerSessions()
     earlier, _ = sessions.begin(2, b"a", 1, now_ms=0)
     sessions.begin(3, b"b", 1, now_ms=0)
     later, ended = sessions.begin(2, b"c", 2, now_ms=0)
@@ -244,7 +244,7 @@ async def test_fetch_of_an_idle_follower_checks_no_partition() -> None:
         client = FollowerClient(cluster)
         await client.fetch(*map(ask, TPS))
         await client.fetch()
-        [session] = cluster.leader.purgatories.sessions
+        [session] = cluster.leader.purgatories.follower_sessions
         assert (len(session), session.active()) == (3, [])
         await cluster.leader.ask(produce_request(b"a", acks=1))
         assert [tp for tp, _ in session.active()] == [TP]
@@ -266,7 +266,7 @@ async def test_followers_begin_a_new_session_if_the_leader_lost_theirs() -> None
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
-        cluster.leader.purgatories.sessions._sessions.clear()
+        cluster.leader.purgatories.follower_sessions._sessions.clear()
         started = asyncio.get_running_loop().time()
         assert (await cluster.produce(b"b"))[0] == 0
         assert asyncio.get_running_loop().time() - started < 0.6
