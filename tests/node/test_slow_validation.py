@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from node.handlers.records import produce
+from node.kafka.old_requests import OldFormatPartition
 from node.net.server import RequestContext
 from node.runtime.keyed_queue import KeyedQueue
-from node.runtime.old_kafka_requests import OldFormatPartition
 from storage.configs.log_config import LogConfig
 from storage.segments.timestamp_search import MAX_QUICK_BYTES
 from tests.message_sets import message

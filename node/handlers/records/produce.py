@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Awaitable
 from functools import partial
 
+from node.kafka.old_requests import OldFormatPartition, ZstdFreePartition
 from node.metadata.internal_topics import check_produce
 from node.net.server import RequestContext
 from node.replication.leader_appends import ACKS_ALL, ACKS_NONE, AppendOutcome, LeaderAppends
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.deferred_response import DeferredResponse
 from node.runtime.keyed_queue import KeyedQueue
-from node.runtime.old_kafka_requests import OldFormatPartition, ZstdFreePartition
 from node.runtime.step_runner import StepRunner
 from storage.configs.log_config import LogConfig
 from storage.log.batch_validation import ValidatedBatch, conversion_steps, validation_steps

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from node.net.stored_fetch_partition import StoredFetchPartition
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
-from node.runtime.stored_fetch_partition import StoredFetchPartition
 from tidelog.errors import BrokerError, InvalidFetchSizeError, OffsetNotAvailableError, OffsetOutOfRangeError
 from tidelog.model import Buffer, TopicPartition
 from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse

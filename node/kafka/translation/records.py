@@ -6,14 +6,14 @@ from collections import defaultdict
 from typing import cast
 
 from node.kafka.calls import Call, NativeHandler, Outcome, converted
+from node.kafka.old_requests import OldFormatPartition, ZstdFreePartition
 from node.kafka.topic_names import TopicNames
 from node.kafka.translation.leaders import AnnouncedLeader, LeaderHints
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnection
+from node.net.stored_fetch_partition import StoredFetchPartition
 from node.replication.sessions.consumer_fetch import ConsumerFetch, ConsumerFetchResponse, check_limits
 from node.replication.sessions.consumer_sessions import ConsumerSession, ConsumerSessions
-from node.runtime.old_kafka_requests import OldFormatPartition, ZstdFreePartition
-from node.runtime.stored_fetch_partition import StoredFetchPartition
 from tidelog.clock import Clock
 from tidelog.errors import (
     BrokerError,
