@@ -6,12 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TypeVar
 
+Topic = TypeVar("Topic", str, str | bytes)
 T = TypeVar("T")
 
 
-def by_topic(results: Iterable[tuple[str, T]]) -> list[tuple[str, tuple[T, ...]]]:
+def by_topic(results: Iterable[tuple[Topic, T]]) -> list[tuple[Topic, tuple[T, ...]]]:
     """Return the results of each topic, in the order in which the topics first occur."""
-    grouped: defaultdict[str, list[T]] = defaultdict(list)
+    grouped: defaultdict[Topic, list[T]] = defaultdict(list)
     for topic, result in results:
         grouped[topic].append(result)
     return [(topic, tuple(found)) for topic, found in grouped.items()]

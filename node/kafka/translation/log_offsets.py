@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
 
 from node.kafka.calls import Call, NativeHandler, Outcome, converted
 from node.kafka.translation.by_topic import by_topic
@@ -22,8 +21,6 @@ from tidelog.protocol.kafka.messages.log_offsets import (
     OffsetForLeaderTopicResult,
 )
 from tidelog.protocol.kafka.schema import Response
-
-T = TypeVar("T")
 
 #: The start of the log on this broker's disks (KIP-405). Without tiered storage that is the start of the log.
 _EARLIEST_LOCAL = -4
@@ -133,22 +130,17 @@ class LogOffsetTranslation:
         )
 
         def convert(response: native.OffsetForLeaderEpochResponse) -> Response:
-            return OffsetForLeaderEpochResponse(
-                topics=_by_topic(
-                    (
-                        (
-                            each.topic,
-                            EpochEndOffset(
-                                error_code=each.error_code,
-                                partition=each.partition,
-                                leader_epoch=each.leader_epoch,
-                                end_offset=each.end_offset,
-                            ),
-                        )
-                        for each in response.partitions
+            return _epoch_ends(
+                (
+                    each.topic,
+                    EpochEndOffset(
+                        error_code=each.error_code,
+                        partition=each.partition,
+                        leader_epoch=each.leader_epoch,
+                        end_offset=each.end_offset,
                     ),
-                    lambda topic, parts: OffsetForLeaderTopicResult(topic=topic, partitions=parts),
                 )
+                for each in response.partitions
             )
 
         return converted(self._handle(native.OffsetForLeaderEpochRequest(wanted), call.context), convert)
@@ -158,15 +150,10 @@ class LogOffsetTranslation:
         request: OffsetForLeaderEpochRequest, error: BrokerError, version: int
     ) -> OffsetForLeaderEpochResponse:
         """Return the response in which every partition has this error."""
-        return OffsetForLeaderEpochResponse(
-            topics=_by_topic(
-                (
-                    (topic.topic, EpochEndOffset(error_code=error.code, partition=each.partition))
-                    for topic in request.topics
-                    for each in topic.partitions
-                ),
-                lambda topic, parts: OffsetForLeaderTopicResult(topic=topic, partitions=parts),
-            )
+        return _epoch_ends(
+            (topic.topic, EpochEndOffset(error_code=error.code, partition=each.partition))
+            for topic in request.topics
+            for each in topic.partitions
         )
 
 
@@ -176,10 +163,11 @@ def _without_offset(partition: int, error_code: int) -> ListOffsetsPartitionResp
 
 def _listed(answers: Iterable[tuple[str, ListOffsetsPartitionResponse]]) -> ListOffsetsResponse:
     return ListOffsetsResponse(
-        topics=_by_topic(answers, lambda name, parts: ListOffsetsTopicResponse(name=name, partitions=parts))
+        topics=tuple(ListOffsetsTopicResponse(name=name, partitions=parts) for name, parts in by_topic(answers))
     )
 
 
-def _by_topic(answers: Iterable[tuple[str, T]], topic_of: Callable[[str, tuple[T, ...]], Any]) -> tuple[Any, ...]:
-    """Return the answers grouped by topic, in the order in which the topics first occur."""
-    return tuple(topic_of(topic, parts) for topic, parts in by_topic(answers))
+def _epoch_ends(answers: Iterable[tuple[str, EpochEndOffset]]) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=tuple(OffsetForLeaderTopicResult(topic=topic, partitions=parts) for topic, parts in by_topic(answers))
+    )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import cast
 
 from node.kafka.calls import Call, NativeHandler, Outcome, converted
 from node.kafka.old_requests import OldFormatPartition, ZstdFreePartition
 from node.kafka.topic_names import TopicNames
+from node.kafka.translation.by_topic import by_topic
 from node.kafka.translation.leaders import AnnouncedLeader, LeaderHints
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnection
@@ -103,9 +103,9 @@ class RecordTranslation:
 
     def _produced(self, response: native.ProduceResponse, call: Call) -> ProduceResponse:
         hints = self._hints(call, _LEADERS_IN_PRODUCE)
-        topics: defaultdict[str, list[PartitionProduceResponse]] = defaultdict(list)
-        for each in response.partitions:
-            topics[each.topic].append(
+        produced = [
+            (
+                each.topic,
                 PartitionProduceResponse(
                     index=each.partition,
                     error_code=each.error_code,
@@ -115,11 +115,13 @@ class RecordTranslation:
                     record_errors=tuple(map(_record_error, each.record_errors)),
                     error_message=each.error_message,
                     **hints.note_leader(each.topic, each.partition, each.error_code),
-                )
+                ),
             )
+            for each in response.partitions
+        ]
         return ProduceResponse(
             responses=tuple(
-                TopicProduceResponse(name=name, partition_responses=tuple(parts)) for name, parts in topics.items()
+                TopicProduceResponse(name=name, partition_responses=parts) for name, parts in by_topic(produced)
             ),
             node_endpoints=hints.endpoints,
         )
@@ -196,33 +198,32 @@ class RecordTranslation:
         The offsets in it are noted in the session.
         """
         hints = self._hints(call, _LEADERS_IN_FETCH)
-        topics: defaultdict[str | bytes, list[PartitionData]] = defaultdict(list)
+        news: list[tuple[str | bytes, PartitionData]] = []
         for member, each in zip(response.members, response.partitions, strict=True):
             records, error_code = _records(each), each.error_code
             offsets = (each.high_watermark, each.log_start_offset)
             if session.is_kept and not member.has_news(offsets, error_code, len(records)):
                 continue
-            topics[member.key[0]].append(
-                PartitionData(
-                    partition_index=each.partition,
-                    error_code=error_code,
-                    high_watermark=each.high_watermark,
-                    last_stable_offset=each.last_stable_offset,
-                    log_start_offset=each.log_start_offset,
-                    aborted_transactions=None,
-                    records=records,
-                    **hints.note_leader(each.topic, each.partition, error_code),
-                )
+            data = PartitionData(
+                partition_index=each.partition,
+                error_code=error_code,
+                high_watermark=each.high_watermark,
+                last_stable_offset=each.last_stable_offset,
+                log_start_offset=each.log_start_offset,
+                aborted_transactions=None,
+                records=records,
+                **hints.note_leader(each.topic, each.partition, error_code),
             )
+            news.append((member.key[0], data))
         return FetchResponse(
             session_id=session.id,
             responses=tuple(
                 FetchableTopicResponse(
                     topic=topic if isinstance(topic, str) else "",
                     topic_id=topic if isinstance(topic, bytes) else ZERO_UUID,
-                    partitions=tuple(parts),
+                    partitions=parts,
                 )
-                for topic, parts in topics.items()
+                for topic, parts in by_topic(news)
             ),
             node_endpoints=hints.endpoints if call.version >= _ADDRESSES_IN_FETCH else (),
         )

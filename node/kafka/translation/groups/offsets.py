@@ -205,14 +205,14 @@ def _named(
 
 
 def _fetched(partitions: Iterable[native.OffsetFetchPartition]) -> tuple[OffsetFetchResponseTopic, ...]:
-    return _by_topic(OffsetFetchResponseTopic, OffsetFetchResponsePartition, partitions)
+    return _fetched_as(OffsetFetchResponseTopic, OffsetFetchResponsePartition, partitions)
 
 
 def _fetched_of_group(partitions: Iterable[native.OffsetFetchPartition]) -> tuple[OffsetFetchResponseTopics, ...]:
-    return _by_topic(OffsetFetchResponseTopics, OffsetFetchResponsePartitions, partitions)
+    return _fetched_as(OffsetFetchResponseTopics, OffsetFetchResponsePartitions, partitions)
 
 
-def _by_topic(
+def _fetched_as(
     topic: Callable[..., T], partition: Callable[..., object], found: Iterable[native.OffsetFetchPartition]
 ) -> tuple[T, ...]:
     """Return the topics with their partitions. Both versions of the response have the same fields in other classes."""
