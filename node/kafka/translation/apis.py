@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 
 from node.kafka.api_versions import SOFTWARE_FROM, note_software, offered, refused
 from node.kafka.calls import Call, KafkaApi, NativeHandler, Outcome
@@ -22,9 +22,7 @@ from node.metadata.metadata_cache import MetadataCache
 from node.replication.sessions.consumer_sessions import ConsumerSessions
 from node.settings.dynamic_settings import DynamicSettings
 from storage.configs.descriptions import describe_topic
-from storage.configs.log_config import LogConfig
 from tidelog.clock import Clock
-from tidelog.protocol.admin_messages import ConfigEntry
 from tidelog.protocol.kafka.messages.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
@@ -77,19 +75,14 @@ def topic_configs_by(settings: DynamicSettings) -> TopicConfigs:
     return lambda configs: describe_topic(configs, settings.synonyms, settings.current.topic_defaults)
 
 
-def _without_settings(configs: Mapping[str, str]) -> Iterable[ConfigEntry]:
-    """Describe topics of a broker whose file has no settings."""
-    return describe_topic(configs, lambda name: (), LogConfig())
-
-
 def kafka_apis(
     handle: NativeHandler,
     metadata: MetadataCache,
     clock: Clock,
     sessions: ConsumerSessions,
-    topic_configs: TopicConfigs = _without_settings,
-    has_lost: Callable[[int], bool] = lambda _: False,
-    announced_leader: AnnouncedLeader = lambda _: None,
+    topic_configs: TopicConfigs,
+    has_lost: Callable[[int], bool],
+    announced_leader: AnnouncedLeader,
 ) -> list[KafkaApi]:
     """Return the APIs of one broker, in front of its handler of typed requests.
 

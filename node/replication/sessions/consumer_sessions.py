@@ -191,7 +191,7 @@ class ConsumerSessions:
              partition makes its members active any more
     """
 
-    def __init__(self, on_end: Callable[[ConsumerSession], None] = lambda session: None) -> None:
+    def __init__(self, on_end: Callable[[ConsumerSession], None]) -> None:
         self._on_end = on_end
         self._sessions: dict[int, ConsumerSession] = {}  # the session that was used last is the last one
         self._watching: dict[TopicPartition, dict[ConsumerSession, ConsumerMember]] = {}

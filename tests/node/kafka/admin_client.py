@@ -9,16 +9,14 @@ from typing import Any
 from node.controller.controller_elector import ControllerElector
 from node.handlers.configs import Configs
 from node.kafka.calls import NativeHandler
-from node.kafka.translation.apis import kafka_apis
 from node.kafka.translation.leaders import AnnouncedLeader
 from node.metadata.auto_topic_creation import AutoTopicCreation
 from node.metadata.metadata_cache import MetadataCache
 from node.net.server import RequestContext
 from node.replication.sessions.consumer_sessions import ConsumerSessions
 from tests.node.controller_cluster import Broker
-from tests.node.kafka.kafka_requests import ask_one_of
+from tests.node.kafka.kafka_requests import apis_of, ask_one_of
 from tests.node.topic_settings import MemoryBrokers
-from tidelog.clock import SystemClock
 from tidelog.protocol import messages as native
 from tidelog.protocol.control_messages import UpdateMetadataRequest
 from tidelog.protocol.kafka.schema import Request
@@ -43,8 +41,7 @@ class KafkaClient:
         announced_leader: AnnouncedLeader = lambda _: None,
     ) -> None:
         self._before_each = before_each
-        sessions = ConsumerSessions() if sessions is None else sessions
-        self._apis = kafka_apis(handle, metadata, SystemClock(), sessions, announced_leader=announced_leader)
+        self._apis = apis_of(handle, metadata, sessions=sessions, announced_leader=announced_leader)
 
     async def ask(self, request: Request, version: int) -> Any:
         """Return the response, as the version carries it, to a request as the version carries it."""

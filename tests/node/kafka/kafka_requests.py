@@ -2,22 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from node.kafka.calls import Call, KafkaApi, Later, NativeHandler
 from node.kafka.translation.apis import kafka_apis
+from node.kafka.translation.leaders import AnnouncedLeader
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnection, ClientConnections, Traffic
 from node.net.server import RequestContext
 from node.replication.sessions.consumer_sessions import ConsumerSessions
+from storage.configs.descriptions import describe_topic
+from storage.configs.log_config import LogConfig
 from tests.node.memory_node import Node
-from tidelog.clock import SystemClock
+from tidelog.clock import Clock, SystemClock
 from tidelog.errors import BrokerError
 from tidelog.protocol.kafka.codec import decode, encode
 from tidelog.protocol.kafka.schema import Request, Response
 
 CONTEXT = RequestContext(b"kafka-1", "a client", -1, -1, False, "KAFKA", "10.0.0.1", hears_failures=True)
+
+
+def new_sessions() -> ConsumerSessions:
+    """Return the fetch sessions of a broker on which no fetch waits for the end of its session."""
+    return ConsumerSessions(on_end=lambda session: None)
+
+
+def apis_of(
+    handle: NativeHandler,
+    metadata: MetadataCache | None = None,
+    clock: Clock | None = None,
+    sessions: ConsumerSessions | None = None,
+    has_lost: Callable[[int], bool] = lambda broker_id: False,
+    announced_leader: AnnouncedLeader = lambda tp: None,
+) -> list[KafkaApi]:
+    """Return the APIs of a broker whose file has no settings, in front of a handler of typed requests."""
+    return kafka_apis(
+        handle,
+        metadata or MetadataCache("c"),
+        clock or SystemClock(),
+        new_sessions() if sessions is None else sessions,
+        lambda configs: describe_topic(configs, lambda name: (), LogConfig()),
+        has_lost,
+        announced_leader,
+    )
 
 
 def a_connection() -> ClientConnection:
@@ -27,14 +55,13 @@ def a_connection() -> ClientConnection:
 
 async def ask(node: Node, request: Request, version: int) -> Any:
     """Send a request in this version to the broker's handlers, and return the response."""
-    sessions = node.purgatories.consumer_sessions
-    return await ask_one_of(kafka_apis(node.handlers.handle, node.metadata, SystemClock(), sessions), request, version)
+    apis = apis_of(node.handlers.handle, node.metadata, sessions=node.purgatories.consumer_sessions)
+    return await ask_one_of(apis, request, version)
 
 
 async def ask_handler(handle: NativeHandler, request: Request, version: int) -> Any:
     """Send a request in this version to a handler of typed requests, and return the response."""
-    apis = kafka_apis(handle, MetadataCache("c"), SystemClock(), ConsumerSessions())
-    return await ask_one_of(apis, request, version)
+    return await ask_one_of(apis_of(handle), request, version)
 
 
 async def ask_one_of(apis: Iterable[KafkaApi], request: Request, version: int) -> Any:

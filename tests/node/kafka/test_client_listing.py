@@ -11,11 +11,10 @@ import pytest
 
 from node.handlers.inspection.describe_clients import describe_clients
 from node.kafka.listener import KafkaListener
-from node.kafka.translation.apis import kafka_apis
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnections
 from node.net.server import RequestContext
-from node.replication.sessions.consumer_sessions import ConsumerSessions
+from tests.node.kafka.kafka_requests import apis_of
 from tidelog.clock import SystemClock
 from tidelog.errors import InvalidRequestError
 from tidelog.model import Endpoint
@@ -55,7 +54,7 @@ class Live:
     def __init__(self) -> None:
         clock, metadata = SystemClock(), MetadataCache("c")
         self.clients = ClientConnections(clock, lambda name: name if metadata.topic(name) else None)
-        apis = kafka_apis(handle, metadata, clock, ConsumerSessions())
+        apis = apis_of(handle, metadata, clock)
         self.listener = KafkaListener(
             Endpoint("127.0.0.1", 0), "KAFKA", apis, clock, native_addresses=list, clients=self.clients
         )
@@ -137,7 +136,7 @@ async def test_software_that_kip_511_forbids_is_refused(name: str, version: str)
 
 def offered_versions(request: type[Request]) -> range:
     """Return the versions of the API that brokers offer."""
-    apis = kafka_apis(handle, MetadataCache("c"), SystemClock(), ConsumerSessions())
+    apis = apis_of(handle)
     (found,) = (api.versions for api in apis if api.request is request)
     return range(found.first, found.last + 1)
 

@@ -12,6 +12,7 @@ from node.replication.sessions.consumer_sessions import (
     ConsumerSession,
     ConsumerSessions,
 )
+from tests.node.kafka.kafka_requests import new_sessions
 from tidelog.errors import FetchSessionIdNotFoundError, FetchSessionTopicIdError, InvalidFetchSessionEpochError
 from tidelog.model import TopicPartition
 from tidelog.protocol import messages as native
@@ -75,20 +76,20 @@ def be_idle(session: ConsumerSession) -> None:
     [pytest.param(BEFORE_SESSIONS, 0, id="a version without sessions"), pytest.param(WITH_SESSIONS, -1, id="epoch -1")],
 )
 def test_fetch_without_a_session_reads_what_it_names(version: int, epoch: int) -> None:
-    sessions = ConsumerSessions()
+    sessions = new_sessions()
     session = sessions.of_fetch(fetch(0, epoch, {0: 7}), version, 0)
     assert (session.id, offsets(session), len(sessions)) == (NOT_KEPT, [(0, 7)], 0)
 
 
 def test_later_fetch_covers_all_partitions_and_serves_the_named_ones_last() -> None:
-    sessions = ConsumerSessions()
+    sessions = new_sessions()
     session = begun(sessions, {0: 10, 1: 20, 2: 30})
     assert sessions.of_fetch(fetch(session.id, 1, {0: 15}), WITH_SESSIONS, 0) is session
     assert offsets(session) == [(1, 20), (2, 30), (0, 15)]
 
 
 def test_forgotten_partition_is_not_read_any_more() -> None:
-    sessions = ConsumerSessions()
+    sessions = new_sessions()
     session = begun(sessions, {0: 10, 1: 20})
     sessions.of_fetch(fetch(session.id, 1, {}, forgotten=(0,)), WITH_SESSIONS, 0)
     assert offsets(session) == [(1, 20)]
@@ -96,7 +97,7 @@ def test_forgotten_partition_is_not_read_any_more() -> None:
 
 
 def test_idle_partition_is_read_again_after_a_change_of_it() -> None:
-    sessions = ConsumerSessions()
+    sessions = new_sessions()
     session, other = begun(sessions, {0: 10, 1: 20}), begun(sessions, {1: 20})
     be_idle(session)
     assert offsets(sessions.of_fetch(fetch(session.id, 1, {}), WITH_SESSIONS, 0)) == []
@@ -108,7 +109,7 @@ def test_idle_partition_is_read_again_after_a_change_of_it() -> None:
 
 
 def test_idle_partition_is_read_again_as_the_consumer_names_it() -> None:
-    sessions = ConsumerSessions()
+    sessions = new_sessions()
     session = begun(sessions, {0: 10, 1: 20})
     be_idle(session)
     sessions.of_fetch(fetch(session.id, 1, {1: 25}, leader_epoch=7, limit=500), WITH_SESSIONS, 0)
@@ -117,7 +118,7 @@ def test_idle_partition_is_read_again_as_the_consumer_names_it() -> None:
 
 
 def test_topic_that_becomes_known_later_is_watched_from_then_on() -> None:
-    sessions = ConsumerSessions()
+    sessions = new_sessions()
     session = sessions.of_fetch(fetch(0, 0, {0: 10}), WITH_SESSIONS, 0)
     (member,) = session.active()
     sessions.set_topic(session, member, "", "")
@@ -130,7 +131,7 @@ def test_topic_that_becomes_known_later_is_watched_from_then_on() -> None:
 
 
 def test_ended_session_watches_nothing() -> None:
-    sessions = ConsumerSessions()
+    sessions = new_sessions()
     session = begun(sessions, {0: 10, 1: 20})
     sessions.of_fetch(fetch(session.id, -1, {}), WITH_SESSIONS, 0)
     assert not sessions.mark_active(TopicPartition("t", 0))
@@ -138,7 +139,7 @@ def test_ended_session_watches_nothing() -> None:
 
 
 def test_partition_of_a_topic_that_was_created_again_is_watched_once() -> None:
-    sessions = ConsumerSessions()
+    sessions = new_sessions()
     session = begun(sessions, {0: 10})
     (before,) = session.active()
     sessions.of_fetch(fetch(session.id, 1, {0: 0}, topic="t of another id"), WITH_SESSIONS, 0)
@@ -151,7 +152,7 @@ def test_partition_of_a_topic_that_was_created_again_is_watched_once() -> None:
 
 
 def test_response_names_only_partitions_with_news() -> None:
-    (member,) = begun(ConsumerSessions(), {0: 10}).active()
+    (member,) = begun(new_sessions(), {0: 10}).active()
     assert member.has_news((5, 0)), "the first response names every partition"
     assert not member.has_news((5, 0))
     assert member.has_news((6, 0)), "a new high watermark"
@@ -163,7 +164,7 @@ def test_response_names_only_partitions_with_news() -> None:
 
 
 def test_partition_that_is_named_again_is_not_news_by_itself() -> None:
-    sessions = ConsumerSessions()
+    sessions = new_sessions()
     session = begun(sessions, {0: 10})
     session.active()[0].has_news((5, 0))
     sessions.of_fetch(fetch(session.id, 1, {0: 11}), WITH_SESSIONS, 0)
@@ -171,7 +172,7 @@ def test_partition_that_is_named_again_is_not_news_by_itself() -> None:
 
 
 def test_lost_or_repeated_fetch_ends_in_an_epoch_error() -> None:
-    sessions = ConsumerSessions()
+    sessions = new_sessions()
     session = begun(sessions, {0: 10})
     sessions.of_fetch(fetch(session.id, 1, {}), WITH_SESSIONS, 0)
     for epoch in (1, 3):
@@ -181,12 +182,12 @@ def test_lost_or_repeated_fetch_ends_in_an_epoch_error() -> None:
 
 def test_session_that_the_broker_does_not_have_is_refused() -> None:
     with pytest.raises(FetchSessionIdNotFoundError):
-        ConsumerSessions().of_fetch(fetch(4711, 1, {}), WITH_SESSIONS, 0)
+        new_sessions().of_fetch(fetch(4711, 1, {}), WITH_SESSIONS, 0)
 
 
 @pytest.mark.parametrize(("began", "goes_on", "kind"), [(12, 13, "name"), (13, 12, "id"), (17, 7, "id")])
 def test_session_names_topics_in_one_way_only(began: int, goes_on: int, kind: str) -> None:
-    sessions = ConsumerSessions()
+    sessions = new_sessions()
     session = sessions.of_fetch(fetch(0, 0, {0: 10}), began, 0)
     with pytest.raises(FetchSessionTopicIdError, match=f"session {session.id} names topics by {kind}"):
         sessions.of_fetch(fetch(session.id, 1, {}), goes_on, 0)
@@ -196,7 +197,7 @@ def test_session_names_topics_in_one_way_only(began: int, goes_on: int, kind: st
 
 @pytest.mark.parametrize("epoch", [0, -1])
 def test_fetch_that_begins_anew_or_ends_its_session_frees_the_slot(epoch: int) -> None:
-    sessions = ConsumerSessions()
+    sessions = new_sessions()
     session = begun(sessions, {0: 10})
     sessions.of_fetch(fetch(session.id, epoch, {0: 10}), WITH_SESSIONS, 0)
     with pytest.raises(FetchSessionIdNotFoundError):
@@ -204,7 +205,7 @@ def test_fetch_that_begins_anew_or_ends_its_session_frees_the_slot(epoch: int) -
 
 
 def test_sessions_are_bounded_and_an_unused_one_gives_its_slot() -> None:
-    sessions = ConsumerSessions()
+    sessions = new_sessions()
     first = begun(sessions, {0: 1})
     for _ in range(MAX_SESSIONS - 1):
         begun(sessions, {0: 1}, now_ms=1)
@@ -218,7 +219,7 @@ def test_sessions_are_bounded_and_an_unused_one_gives_its_slot() -> None:
 
 def test_partitions_of_all_sessions_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_sessions, "MAX_PARTITIONS", 5)
-    sessions = ConsumerSessions()
+    sessions = new_sessions()
     kept = begun(sessions, {0: 1, 1: 1, 2: 1})
     refused = sessions.of_fetch(fetch(0, 0, {0: 7, 1: 8, 2: 9}), WITH_SESSIONS, 0)
     assert (refused.id, offsets(refused)) == (NOT_KEPT, [(0, 7), (1, 8), (2, 9)]), "read without a session"
@@ -229,7 +230,7 @@ def test_partitions_of_all_sessions_together_are_bounded(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("end", ["forgets it", "ends the session", "begins another session"])
 def test_partition_that_a_session_gives_up_makes_room(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_sessions, "MAX_PARTITIONS", 3)
-    sessions = ConsumerSessions()
+    sessions = new_sessions()
     first = begun(sessions, {0: 1, 1: 1})
     if end == "forgets it":
         sessions.of_fetch(fetch(first.id, 1, {}, forgotten=(1,)), WITH_SESSIONS, 0)
@@ -240,7 +241,7 @@ def test_partition_that_a_session_gives_up_makes_room(end: str, monkeypatch: pyt
 
 def test_session_that_grows_beyond_the_room_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_sessions, "MAX_PARTITIONS", 4)
-    sessions = ConsumerSessions()
+    sessions = new_sessions()
     other, growing = begun(sessions, {0: 1, 1: 1}), begun(sessions, {0: 1})
     with pytest.raises(FetchSessionIdNotFoundError, match=f"session {growing.id} has grown, and there is no room"):
         sessions.of_fetch(fetch(growing.id, 1, {5: 1, 6: 1}), WITH_SESSIONS, 0)
@@ -262,7 +263,7 @@ def test_session_in_use_keeps_its_room_and_the_unused_ones_end(monkeypatch: pyte
 
 
 def test_session_epoch_begins_again_after_the_largest() -> None:
-    sessions = ConsumerSessions()
+    sessions = new_sessions()
     session = begun(sessions, {0: 1})
     session.epoch = 2**31 - 1
     sessions.of_fetch(fetch(session.id, 2**31 - 1, {}), WITH_SESSIONS, 0)
@@ -270,8 +271,8 @@ def test_session_epoch_begins_again_after_the_largest() -> None:
 
 
 def test_id_from_before_a_restart_ends_no_session_of_another_consumer() -> None:
-    before = [begun(ConsumerSessions(), {0: 1}).id for _ in range(10)]
-    sessions = ConsumerSessions()
+    before = [begun(new_sessions(), {0: 1}).id for _ in range(10)]
+    sessions = new_sessions()
     later = [begun(sessions, {0: 1}) for _ in range(10)]
     for session_id in before:
         sessions.of_fetch(fetch(session_id, 0, {0: 1}), WITH_SESSIONS, 0)

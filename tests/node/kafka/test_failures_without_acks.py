@@ -11,11 +11,11 @@ import pytest
 
 from node.kafka.connection import Connection
 from node.kafka.listener import KafkaListener
-from node.kafka.translation.apis import kafka_apis
 from node.net.client_connections import ClientConnections
 from storage.segments.timestamp_search import MAX_QUICK_BYTES
 from tests.message_sets import message
 from tests.node.client_requests import TP, batch_of
+from tests.node.kafka.kafka_requests import apis_of
 from tests.node.kafka.test_connection import Transport, send
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import VirtualClock, on_virtual_time, until
@@ -41,7 +41,7 @@ class Stage:
         self.cluster = cluster
         clock, leader = VirtualClock(), cluster.leader
         sessions = leader.purgatories.consumer_sessions
-        apis = kafka_apis(leader.handlers.handle, leader.metadata, clock, sessions)
+        apis = apis_of(leader.handlers.handle, leader.metadata, clock, sessions)
         clients = ClientConnections(clock, lambda name: name)
         self.listener = KafkaListener(
             Endpoint("127.0.0.1", 1), "KAFKA", apis, clock, native_addresses=list, clients=clients

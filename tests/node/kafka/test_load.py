@@ -13,11 +13,11 @@ import pytest
 
 from node.kafka.connection import MAX_UNANSWERED
 from node.kafka.listener import ListenerLimits
-from node.kafka.translation.apis import kafka_apis
 from node.replication.purgatories import Purgatories
 from storage.files import RealFiles
 from storage.log_manager import LogManager
 from tests.node.client_requests import TP, batch_of, values_of
+from tests.node.kafka.kafka_requests import apis_of
 from tests.node.kafka.live_listener import Client, Live, encoded, heartbeat, live, on_both_loops
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import VirtualClock
@@ -88,7 +88,7 @@ async def broker(directory: Path) -> AsyncIterator[Broker]:
         await cluster.elect(1)
         node = cluster.nodes[1]
         sessions = node.purgatories.consumer_sessions
-        apis = kafka_apis(node.handlers.handle, node.metadata, VirtualClock(), sessions)
+        apis = apis_of(node.handlers.handle, node.metadata, VirtualClock(), sessions)
         async with live(apis=apis) as served:
             yield Broker(served, node.purgatories)
 

@@ -7,13 +7,10 @@ from typing import Any
 import pytest
 
 from node.kafka.calls import NativeOutcome
-from node.kafka.translation.apis import kafka_apis
 from node.metadata.metadata_cache import MetadataCache
 from node.net.server import RequestContext
-from node.replication.sessions.consumer_sessions import ConsumerSessions
 from tests.node.kafka.admin_client import KafkaClient
-from tests.node.kafka.kafka_requests import CONTEXT, ask_handler
-from tidelog.clock import SystemClock
+from tests.node.kafka.kafka_requests import CONTEXT, apis_of, ask_handler
 from tidelog.errors import InvalidRequestError, StorageError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from tidelog.protocol import group_messages
 from tidelog.protocol import messages as native
@@ -215,7 +212,7 @@ async def test_producer_gets_a_new_id_in_every_version(version: int) -> None:
 async def test_each_version_of_api_versions_lists_all_apis(version: int) -> None:
     software = {"client_software_name": "a", "client_software_version": "1"} if version >= 3 else {}
     found = await a_client().ask(ApiVersionsRequest(**software), version)
-    apis = kafka_apis(lambda request, context: None, MetadataCache("c"), SystemClock(), ConsumerSessions())
+    apis = apis_of(lambda request, context: None)
     assert found.error_code == 0
     assert [(each.api_key, each.min_version, each.max_version) for each in found.api_keys] == sorted(
         (api.request.api, api.versions.first, api.versions.last) for api in apis

@@ -7,11 +7,9 @@ from collections.abc import Awaitable
 from typing import Any
 
 from node.kafka.calls import Call, Later
-from node.kafka.translation.apis import kafka_apis
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnection, ClientConnections, Traffic
-from node.replication.sessions.consumer_sessions import ConsumerSessions
-from tests.node.kafka.kafka_requests import CONTEXT
+from tests.node.kafka.kafka_requests import CONTEXT, apis_of
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.errors import LeaderNotAvailableError
 from tidelog.protocol import messages as native
@@ -30,9 +28,7 @@ class Broker:
         self.clock = VirtualClock()
         self.metadata = MetadataCache("c")
         self.lost: set[int] = set()
-        apis = kafka_apis(
-            self._describe, self.metadata, self.clock, ConsumerSessions(), has_lost=self.lost.__contains__
-        )
+        apis = apis_of(self._describe, self.metadata, self.clock, has_lost=self.lost.__contains__)
         self._api = next(each for each in apis if each.request is MetadataRequest)
         self.has_live(1, 2, 3)
         self.has_leader(3, epoch=0)

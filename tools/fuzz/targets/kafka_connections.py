@@ -83,7 +83,15 @@ def _listener() -> tuple[asyncio.AbstractEventLoop, KafkaListener, _Failures]:
     failures = _Failures()
     logging.getLogger("node.kafka").addHandler(failures)
     clock = SystemClock()
-    apis = kafka_apis(_refuse, MetadataCache("c"), clock, ConsumerSessions())
+    apis = kafka_apis(
+        _refuse,
+        MetadataCache("c"),
+        clock,
+        ConsumerSessions(on_end=lambda _: None),
+        topic_configs=lambda _: (),
+        has_lost=lambda _: False,
+        announced_leader=lambda _: None,
+    )
     clients = ClientConnections(clock, lambda name: name)
     listener = KafkaListener(Endpoint("127.0.0.1", 1), "KAFKA", apis, clock, native_addresses=list, clients=clients)
     return asyncio.new_event_loop(), listener, failures
