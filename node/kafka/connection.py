@@ -140,7 +140,7 @@ class Connection(asyncio.BufferedProtocol):
         self._task_bytes = 0
         self._is_sending_paused = False
         self._is_reading_paused = False
-        self._is_going_on = False
+        self._is_handling = False
         self._is_due = False
         self._has_failed = False  # a request has failed without a response
         self._has_peer_ended = False
@@ -184,7 +184,7 @@ class Connection(asyncio.BufferedProtocol):
             self._count()  # a second turn in one iteration of the event loop would delay other connections
             self._adjust_reading()
         else:
-            self.go_on()
+            self._handle_waiting()
 
     def eof_received(self) -> bool:
         """Return whether the connection stays, because requests that have arrived wait to be handled.
@@ -199,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_sending_paused = False
-        self.go_on()
+        self._handle_waiting()
 
     # --- requests ------------------------------------------------------------------------------------
 
@@ -265,11 +265,11 @@ class Connection(asyncio.BufferedProtocol):
         self.traffic.sent_bytes += len(data)
         self._transport.writelines([data])
 
-    def go_on(self) -> None:
+    def _handle_waiting(self) -> None:
         """Handle waiting requests as far as the limits allow it, then read more or pause."""
         if not self.is_open:
             return
-        self._is_going_on = True
+        self._is_handling = True
         begun = 0
         until_ns = self._owner.now_ns() + LONGEST_TURN_NS if len(self._waiting) > 1 else 0
         try:
@@ -281,10 +281,10 @@ class Connection(asyncio.BufferedProtocol):
                 if self._waiting and self._owner.now_ns() > until_ns:
                     break
         finally:
-            self._is_going_on = False
+            self._is_handling = False
         if begun:
             self._owner.settle()
-        self._go_on_soon()
+        self._handle_waiting_soon()
         self._count()
         self._adjust_reading()
         self._end_if_done()
@@ -293,14 +293,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._has_peer_ended and self.is_open and not self._waiting:
             self.end()
 
-    def _go_on_soon(self) -> None:
-        if self._waiting and not self._is_due and not self._is_going_on and self._may_begin():
+    def _handle_waiting_soon(self) -> None:
+        if self._waiting and not self._is_due and not self._is_handling and self._may_begin():
             self._is_due = True
-            asyncio.get_running_loop().call_soon(self._go_on_as_due)
+            asyncio.get_running_loop().call_soon(self._on_due)
 
-    def _go_on_as_due(self) -> None:
+    def _on_due(self) -> None:
         self._is_due = False
-        self.go_on()
+        self._handle_waiting()
 
     def _may_begin(self) -> bool:
         return (
@@ -353,8 +353,8 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(slot, outcome)
         elif self.is_open:
             self._answer(slot, outcome)
-            self._go_on_soon()
-            if not self._is_due and not self._is_going_on:
+            self._handle_waiting_soon()
+            if not self._is_due and not self._is_handling:
                 self._count()
                 self._adjust_reading()
                 self._end_if_done()
@@ -419,6 +419,10 @@ class Connection(asyncio.BufferedProtocol):
                 slot.later.abandon()
 
     # --- memory --------------------------------------------------------------------------------------
+
+    def memory_freed(self) -> None:
+        """Handle and read further requests as far as the limits allow it, because there may be memory for them."""
+        self._handle_waiting()
 
     def _count(self) -> None:
         """Tell the listener how many bytes this connection holds. A write buffer below its limit is not counted.

@@ -9,7 +9,7 @@ from typing import Protocol
 class Reader(Protocol):
     """A connection, as far as its memory is concerned."""
 
-    def go_on(self) -> None:
+    def memory_freed(self) -> None:
         """Ask again whether this connection may read."""
         ...
 
@@ -47,7 +47,7 @@ class RequestMemory:
     def request_read(self, reader: Reader, is_in_frame: bool) -> bool:
         """Return whether this connection may read now. Beyond the maximum, it takes the turn to read if that is free.
 
-        If the connection may not read, it is noted, and its `go_on` is called when it may ask again.
+        If the connection may not read, it is noted, and its `memory_freed` is called when it may ask again.
 
         is_in_frame   whether a part of a request has arrived
         """
@@ -90,4 +90,4 @@ class RequestMemory:
         self._is_waking = False
         waiting, self._waiting = self._waiting, {}
         for reader in waiting:
-            reader.go_on()
+            reader.memory_freed()

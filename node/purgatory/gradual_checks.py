@@ -26,9 +26,9 @@ class _Due(NamedTuple, Generic[Op]):
 class GradualChecks(Generic[K, Op]):
     """The checks of one purgatory that are due. The object is true while there are any.
 
-    `changed` makes the checks of a key's operations due, and each call of `go_on` makes checks for LONGEST_TURN_NS. The
-    keys take turns. So ten thousand fetches that wait for one partition do not delay the requests for others. A check
-    is skipped if the operation has been checked after the change, because of another of its keys.
+    `changed` makes the checks of a key's operations due, and each call of `run_due` makes checks for LONGEST_TURN_NS.
+    The keys take turns. So ten thousand fetches that wait for one partition do not delay the requests for others. A
+    check is skipped if the operation has been checked after the change, because of another of its keys.
     """
 
     def __init__(self, purgatory: Purgatory[K, Op], now_ns: Callable[[], int]) -> None:
@@ -49,7 +49,7 @@ class GradualChecks(Generic[K, Op]):
         else:
             self._make_due(key, self._changes)
 
-    def go_on(self) -> None:
+    def run_due(self) -> None:
         """Make checks until none is due, or for LONGEST_TURN_NS."""
         until_ns = self._now_ns() + LONGEST_TURN_NS
         while self._due:

@@ -117,7 +117,7 @@ class Purgatories:
             self.produces.check_and_complete(tp)
             self._consumers_changed(tp)
         if not self._is_checking:
-            self._go_on_checking()
+            self._run_due_checks()
 
     def expire(self, now_ms: int) -> None:
         """Expire requests whose deadline is at or before `now_ms`, for a short time.
@@ -145,7 +145,7 @@ class Purgatories:
 
     def _check_soon(self, tp: TopicPartition) -> None:
         self._consumers_changed(tp)
-        self._go_on_checking_soon()
+        self._run_due_checks_soon()
 
     def _consumers_changed(self, tp: TopicPartition) -> None:
         """Make the checks of the consumers' fetches of this partition due."""
@@ -161,14 +161,14 @@ class Purgatories:
 
         self._soon(answer)
 
-    def _go_on_checking_soon(self) -> None:
+    def _run_due_checks_soon(self) -> None:
         if self._checks and not self._is_checking:
             self._is_checking = True
-            self._soon(self._go_on_checking)
+            self._soon(self._run_due_checks)
 
-    def _go_on_checking(self) -> None:
+    def _run_due_checks(self) -> None:
         self._is_checking = False
         try:
-            self._checks.go_on()
+            self._checks.run_due()
         finally:
-            self._go_on_checking_soon()  # also after the failure of one operation, for those behind it
+            self._run_due_checks_soon()  # also after the failure of one operation, for those behind it

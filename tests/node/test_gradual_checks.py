@@ -67,7 +67,7 @@ class Stage:
 
     def finish(self) -> None:
         while self.checks:
-            self.checks.go_on()
+            self.checks.run_due()
 
 
 def checked(operations: list[Counted]) -> int:
@@ -82,7 +82,7 @@ def test_operations_are_checked_once_each_a_few_at_a_time() -> None:
     for turn in range(1_000 // IN_A_TURN):
         assert checked(operations) == turn * IN_A_TURN
         assert stage.checks
-        stage.checks.go_on()
+        stage.checks.run_due()
     assert {each.checks for each in operations} == {2}
     assert not stage.checks
 
@@ -98,9 +98,9 @@ def test_operations_of_another_key_do_not_wait_for_those_of_a_crowded_one() -> N
     crowd, few, many = stage.watch(1_000, "a"), stage.watch(1, "b"), stage.watch(2 * IN_A_TURN, "c")
     for key in ("a", "b", "c"):
         stage.checks.changed(key)
-    stage.checks.go_on()
+    stage.checks.run_due()
     assert (checked(crowd), checked(few), checked(many)) == (IN_A_TURN // 2, 1, IN_A_TURN // 2)
-    stage.checks.go_on()
+    stage.checks.run_due()
     assert abs(checked(crowd) - checked(many)) <= 1
 
 
@@ -111,7 +111,7 @@ def test_bound_holds_for_all_changed_keys_together() -> None:
     for key in keys:
         stage.checks.changed(key)
     for turns in range(1, 7):
-        stage.checks.go_on()
+        stage.checks.run_due()
         assert sum(map(checked, crowds)) == turns * IN_A_TURN
         assert {checked(crowd) for crowd in crowds} <= {(turns - 1) // 2, (turns + 1) // 2}
     assert not stage.checks
@@ -131,7 +131,7 @@ def test_operations_checked_before_a_further_change_are_checked_again() -> None:
     stage = Stage()
     operations = stage.watch(2 * IN_A_TURN, "a")
     stage.checks.changed("a")
-    stage.checks.go_on()
+    stage.checks.run_due()
     operations[0].is_true = True
     stage.checks.changed("a")
     stage.checks.changed("a")

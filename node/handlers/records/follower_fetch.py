@@ -101,7 +101,7 @@ class FollowerFetches:
     def _session(self, request: FetchRequest, context: RequestContext, now_ms: int) -> FollowerSession:
         sessions, replica_id = self._replicas.purgatories.follower_sessions, request.replica_id
         if request.session_epoch > FIRST_EPOCH:
-            session = sessions.go_on(
+            session = sessions.next_fetch(
                 request.session_id, request.session_epoch, replica_id, context.peer, context.sender_epoch
             )
             self._answer_parked(session)

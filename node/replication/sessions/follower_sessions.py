@@ -148,7 +148,9 @@ class FollowerSessions:
         session = self._sessions[self._last_id] = FollowerSession(self._last_id, replica_id, peer, broker_epoch, now_ms)
         return session, ended
 
-    def go_on(self, session_id: int, epoch: int, replica_id: int, peer: bytes, broker_epoch: int) -> FollowerSession:
+    def next_fetch(
+        self, session_id: int, epoch: int, replica_id: int, peer: bytes, broker_epoch: int
+    ) -> FollowerSession:
         """Return the session for its next fetch, and advance its session epoch to `epoch`.
 
         Raise FetchSessionIdNotFoundError if this follower has no such session over this connection and under this
