@@ -31,6 +31,6 @@ def note_software(request: ApiVersionsRequest, client: ClientConnection) -> None
     client.identify(software)
 
 
-def refused(request: ApiVersionsRequest, error: BrokerError, version: int) -> ApiVersionsResponse:
+def api_versions_error(request: ApiVersionsRequest, error: BrokerError, version: int) -> ApiVersionsResponse:
     """Return the response with this error. Like Kafka's, it lists no APIs."""
     return ApiVersionsResponse(error_code=error.code, api_keys=())

@@ -39,17 +39,17 @@ NativeHandler = Callable[[native.Request, RequestContext], NativeOutcome]
 class KafkaApi(NamedTuple):
     """One API as this broker offers it.
 
-    request        the class of its requests
-    versions       the versions that clients are told, all of which are in `request.valid`
-    handle         returns the response to a request, now or later; None without a response; may raise BrokerError
-    refuse         returns the response that carries an error for the whole request, given the version of the request
-    ignores_rest   whether further bytes may follow a request; otherwise the connection of such a client is closed
+    request          the class of its requests
+    versions         the versions that clients are told, all of which are in `request.valid`
+    handle           returns the response to a request, now or later; None without a response; may raise BrokerError
+    error_response   returns the response that carries an error for the whole request, given the version of the request
+    ignores_rest     whether further bytes may follow a request; otherwise the connection of such a client is closed
     """
 
     request: type[Request]
     versions: Versions
     handle: Callable[[Any, Call], Outcome]
-    refuse: Callable[[Any, BrokerError, int], Response]
+    error_response: Callable[[Any, BrokerError, int], Response]
     ignores_rest: bool = False
 
 

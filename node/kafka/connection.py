@@ -91,7 +91,7 @@ class Owner(Protocol):
         """Answer delayed requests that the requests that arrived together have completed."""
         ...
 
-    def refused(self, connection: Connection, error: FrameError) -> None: ...
+    def log_closing(self, connection: Connection, error: FrameError) -> None: ...
 
     def refused_native_client(self) -> RefusedNativeClient:
         """Return the other side of a connection whose client speaks Tidelog's own protocol."""
@@ -231,14 +231,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
-    def refuse(self, error: FrameError) -> None:
+    def _end_with_error(self, error: FrameError) -> None:
         """End an open connection for this reason, with a log line.
 
         A client of Tidelog's own protocol gets an answer before, and then has NATIVE_CLIENT_S to close the connection.
         """
         if not self.is_open:
             return
-        self._owner.refused(self, error)
+        self._owner.log_closing(self, error)
         if error.protocol != ZEROMQ or self._transport is None:
             self.end()
             return
@@ -367,7 +367,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self.is_open:
             return
         if self._slots[0] is slot or self._has_peer_ended:
-            self.refuse(error)
+            self._end_with_error(error)
             return
         slot.is_done, slot.failure = True, error
         self._has_failed = True
@@ -391,7 +391,7 @@ class Connection(asyncio.BufferedProtocol):
             if is_next:
                 self._send_ready()
         except StorageError as error:
-            self.refuse(FrameError(f"asked for records that cannot be read: {error}"))
+            self._end_with_error(FrameError(f"asked for records that cannot be read: {error}"))
         except OSError:
             self.close()  # the connection is lost
 
@@ -408,7 +408,7 @@ class Connection(asyncio.BufferedProtocol):
         if ready and self._transport is not None and not self._transport.is_closing():
             send(self._transport, ready)
         if failure is not None:
-            self.refuse(failure)
+            self._end_with_error(failure)
 
     def _drop_requests(self) -> None:
         self._waiting.clear()

@@ -225,10 +225,10 @@ class KafkaListener:
         self._connections[connection] = self._clients.add(self._name, connection.peer, connection.traffic)
         self._by_address[address] += 1
         if too_many:
-            self.refused(connection, _one_too_many(f"{of_all} are open", "max_connections", limits.max_connections))
+            self.log_closing(connection, _one_too_many(f"{of_all} are open", "max_connections", limits.max_connections))
         elif too_many_of_address:
             found = f"{of_address} of its address are open"
-            self.refused(connection, _one_too_many(found, "max_connections_per_ip", limits.max_connections_per_ip))
+            self.log_closing(connection, _one_too_many(found, "max_connections_per_ip", limits.max_connections_per_ip))
         return not (too_many or too_many_of_address or self._is_stopping)
 
     def closed(self, connection: Connection) -> None:
@@ -245,7 +245,7 @@ class KafkaListener:
         if not self._connections:
             self._all_closed.set()
 
-    def refused(self, connection: Connection, error: FrameError) -> None:
+    def log_closing(self, connection: Connection, error: FrameError) -> None:
         """Log why a connection is closed, at most once in some seconds for each address and protocol."""
         now_ms, kind = self._clock.monotonic_ms(), (connection.peer[0], error.protocol)
         if now_ms - self._complaints.get(kind, -_COMPLAINT_PAUSE_MS) < _COMPLAINT_PAUSE_MS:
@@ -306,7 +306,7 @@ class KafkaListener:
                 f"holds {worst.held_bytes} bytes, but has moved fewer than {_LEAST_PROGRESS_BYTES} "
                 "since the last check, while memory is scarce (queued_max_request_bytes)"
             )
-            self.refused(worst, FrameError(reason))
+            self.log_closing(worst, FrameError(reason))
             worst.close()
 
     # --- requests ------------------------------------------------------------------------------------
@@ -346,7 +346,7 @@ class KafkaListener:
             if isinstance(outcome, Response):
                 return finish(outcome)
         except Exception as error:
-            return self._refusal(_Received(api, request, header, connection.peer), error)
+            return self._error_response(_Received(api, request, header, connection.peer), error)
         if outcome is None:
             finish(None)
             return None
@@ -367,7 +367,7 @@ class KafkaListener:
         try:
             return finish(await outcome)
         except Exception as error:
-            return self._refusal(received, error)
+            return self._error_response(received, error)
 
     def _later(self, received: _Received, outcome: Later, finish: Callable[[Response | None], Frames]) -> LaterFrames:
         deferred, convert = outcome
@@ -388,7 +388,7 @@ class KafkaListener:
 
         return LaterFrames(subscribe, deferred.abandon)
 
-    def _refusal(self, received: _Received, error: Exception) -> Frames:
+    def _error_response(self, received: _Received, error: Exception) -> Frames:
         """Return the response to a request that failed as a whole, and count it as refused.
 
         A MemoryError is raised again. Raise FrameError if there is no such response: the connection is closed then, as
@@ -404,10 +404,10 @@ class KafkaListener:
         if isinstance(request, ProduceRequest) and request.acks == 0:
             raise FrameError(f"sent records without asking for a response (acks=0), which failed: {error}")
         try:
-            response = api.refuse(request, error, header.api_version)
+            response = api.error_response(request, error, header.api_version)
             return encode_response(response, header.api_version, header.correlation_id)
         except Exception as failure:
-            log.exception("%s: cannot send the refusal of %s", self._name, received)
+            log.exception("%s: cannot send the error response to %s", self._name, received)
             raise _without_response(received) from failure
 
     def _encoded(self, header: RequestHeader, begun_ns: int, response: Response | None) -> Frames:

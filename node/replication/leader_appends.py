@@ -76,21 +76,21 @@ class LeaderAppends:
                 replicas.high_watermark_rose(replica)
         return _pending(appended, replica)
 
-    def repeated(self, replica: Replica, batch: Buffer, refusal: BrokerError) -> PendingAppend:
-        """Return the earlier append of this batch if the batch is a repetition, else raise `refusal`.
+    def repeated(self, replica: Replica, batch: Buffer, error: BrokerError) -> PendingAppend:
+        """Return the earlier append of this batch if the batch is a repetition, else raise `error`.
 
         A retried batch must get its first answer even if the topic's settings would refuse it now.
         """
         appended = replica.log.find_repeated(batch)
         if appended is None:
-            raise refusal
+            raise error
         return _pending(appended, replica)
 
     def nothing(self, replica: Replica) -> ProducePartitionResponse:
         """Return the answer for a message set without messages: success, and no offset, as from Kafka's brokers."""
         return ProducePartitionResponse(*replica.topic_partition, 0, log_start_offset=replica.log.log_start_offset)
 
-    def refusal(self, tp: TopicPartition, error: BrokerError) -> ProducePartitionResponse:
+    def error_response(self, tp: TopicPartition, error: BrokerError) -> ProducePartitionResponse:
         """Return the answer for a partition whose batch was refused.
 
         A StorageError other than OutOfDescriptorsError takes the log directory offline.
@@ -111,7 +111,7 @@ class LeaderAppends:
             replica = self.leader_or_raise(self._replicas.get_or_raise(tp), ACKS_ALL)
             outcome: AppendOutcome = self.append(replica, validate_own(batch, replica.log.config))
         except BrokerError as error:
-            outcome = self.refusal(tp, error)
+            outcome = self.error_response(tp, error)
         return self.acknowledge([outcome], ACKS_ALL, self._replicas.clock.monotonic_ms() + timeout_ms)
 
     def acknowledge(

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from functools import partial
 
 from node.handlers.records.follower_fetch import FollowerFetches
-from node.handlers.records.read_partition import MAX_RESPONSE_BYTES, leader_for, read_partition, refusal
+from node.handlers.records.read_partition import MAX_RESPONSE_BYTES, error_response, leader_for, read_partition
 from node.net.server import RequestContext
 from node.purgatory.delayed_response import DelayedResponse
 from node.replication.replica import Replica
@@ -102,7 +102,7 @@ class DelayedFetch(DelayedResponse):
                 answers.append(target)
                 continue
             if not self._reads_zstd and _is_in_zstd(target.replica):
-                answers.append(refusal(target.requested, UnsupportedCompressionTypeError()))
+                answers.append(error_response(target.requested, UnsupportedCompressionTypeError()))
                 continue
             answer, read_bytes = read_partition(
                 self._replicas, target.requested, target.replica, target.leader_epoch, budget - size,
@@ -197,7 +197,7 @@ class Fetches:
         try:
             replica = leader_for(self._replicas, requested)
         except BrokerError as error:
-            return refusal(requested, error)
+            return error_response(requested, error)
         return FetchTarget(requested, replica, replica.partition.leader_epoch)
 
 

@@ -6,7 +6,7 @@ are checked.
 
 from __future__ import annotations
 
-from node.handlers.records.read_partition import MAX_RESPONSE_BYTES, leader_for, read_partition, refusal
+from node.handlers.records.read_partition import MAX_RESPONSE_BYTES, error_response, leader_for, read_partition
 from node.net.server import RequestContext
 from node.purgatory.delayed_response import DelayedResponse
 from node.replication.replica_manager import ReplicaManager
@@ -117,7 +117,7 @@ class FollowerFetches:
             self._replicas.purgatories.follower_fetches.force_complete_operation(parked)
 
     def _add(self, session: FollowerSession, requested: FetchPartition) -> FetchPartitionResponse | None:
-        """Add the partition to the session and return None, or drop the partition and return the refusal to answer."""
+        """Add the partition to the session and return None, or drop the partition and return its error response."""
         tp = TopicPartition(requested.topic, requested.partition)
         try:
             replica = leader_for(self._replicas, requested)
@@ -125,7 +125,7 @@ class FollowerFetches:
                 raise UnknownLeaderEpochError(f"{tp}: a follower's fetch must carry its leader epoch")
         except BrokerError as error:
             session.drop(tp)
-            return refusal(requested, error)
+            return error_response(requested, error)
         known = replica.partition.leader_epoch
         self._replicas.events.processed(FetchRequest.api, epoch=requested.current_leader_epoch, known=known)
         session.add(tp, FollowerMember(requested, replica, known))

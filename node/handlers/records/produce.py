@@ -94,7 +94,7 @@ class Produces:
         try:
             check_produce(tp.topic)
         except BrokerError as error:
-            return self._appends.refusal(tp, error)
+            return self._appends.error_response(tp, error)
         append = SteppedWork(self._append(tp, part, acks))
         if tp not in self._queues and not self._replicas.loop_budget.exhausted:
             append.resume()
@@ -102,7 +102,7 @@ class Produces:
                 return append.result
         size_bytes = len(part.records) + WAITING_OVERHEAD_BYTES
         if 0 < self._queues.held_bytes > MAX_WAITING_BYTES - size_bytes:
-            return self._appends.refusal(
+            return self._appends.error_response(
                 tp, RequestTimedOutError(f"{tp}: too many batches are waiting for validation; retry later")
             )
         return self._queues.submit(tp, size_bytes, lambda: self._finish_in_turn(tp, append, deadline_ms))
@@ -115,10 +115,10 @@ class Produces:
             self._raise_if_late(deadline_ms)
             return await self._step_runner.finish(append, partial(self._raise_if_late, deadline_ms))
         except BrokerError as error:
-            return self._appends.refusal(tp, error)
+            return self._appends.error_response(tp, error)
 
     def _append(self, tp: TopicPartition, part: ProducePartition, acks: int) -> Steps[AppendOutcome]:
-        """Validate the batch, which may take a long step, and append it. Return the refusal if there is one."""
+        """Validate the batch, which may take a long step, and append it. Return an error response if that fails."""
         try:
             replica = self._appends.leader_or_raise(self._replicas.get_or_raise(tp), acks)
             if isinstance(part, ZstdFreePartition):
@@ -129,16 +129,16 @@ class Produces:
                 config = replica.log.config
                 try:
                     validated = yield from _validation(part, config, self._replicas.clock.now_ms())
-                except BrokerError as refusal:
+                except BrokerError as invalid:
                     self._appends.leader_or_raise(replica, acks)
-                    return self._appends.repeated(replica, part.records, refusal)
+                    return self._appends.repeated(replica, part.records, invalid)
                 # The batch goes to this replica object only. The topic may have been deleted and created again
                 # meanwhile, with other settings.
                 self._appends.leader_or_raise(replica, acks)
                 if replica.log.config is config:
                     return self._appends.append(replica, validated)
         except BrokerError as error:
-            return self._appends.refusal(tp, error)
+            return self._appends.error_response(tp, error)
 
     def _raise_if_late(self, deadline_ms: int) -> None:
         if deadline_ms < self._replicas.clock.monotonic_ms():

@@ -25,7 +25,7 @@ def leader_for(replicas: ReplicaManager, requested: FetchPartition) -> Replica:
     return replica
 
 
-def refusal(requested: FetchPartition, error: BrokerError) -> FetchPartitionResponse:
+def error_response(requested: FetchPartition, error: BrokerError) -> FetchPartitionResponse:
     """Return the answer for a partition that is refused: the error's code, and no records."""
     return FetchPartitionResponse(requested.topic, requested.partition, error.code)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from node.kafka.api_versions import SOFTWARE_FROM, note_software, offered, refused
+from node.kafka.api_versions import SOFTWARE_FROM, api_versions_error, note_software, offered
 from node.kafka.calls import Call, KafkaApi, NativeHandler, Outcome
 from node.kafka.topic_names import TopicNames
 from node.kafka.translation.configs import ConfigTranslation
@@ -96,21 +96,21 @@ def kafka_apis(
     offsets = LogOffsetTranslation(handle)
     where, producers = MetadataTranslation(handle, metadata, names, clock, has_lost), ProducerTranslation(handle)
     apis = [
-        KafkaApi(ProduceRequest, Versions(0, 10), records.produce, records.produce_refused),
-        KafkaApi(FetchRequest, Versions(4, 17), records.fetch, records.fetch_refused),
-        KafkaApi(ListOffsetsRequest, Versions(0, 9), offsets.list_offsets, offsets.list_offsets_refused),
+        KafkaApi(ProduceRequest, Versions(0, 10), records.produce, records.produce_error),
+        KafkaApi(FetchRequest, Versions(4, 17), records.fetch, records.fetch_error),
+        KafkaApi(ListOffsetsRequest, Versions(0, 9), offsets.list_offsets, offsets.list_offsets_error),
         # librdkafka leaves three bytes after a request for all topics. Kafka ignores the rest of every request.
-        KafkaApi(MetadataRequest, Versions(0, 12), where.metadata, where.metadata_refused, ignores_rest=True),
+        KafkaApi(MetadataRequest, Versions(0, 12), where.metadata, where.metadata_error, ignores_rest=True),
         KafkaApi(
             DescribeTopicPartitionsRequest,
             Versions(0, 0),
             where.describe_topic_partitions,
-            where.describe_topic_partitions_refused,
+            where.describe_topic_partitions_error,
         ),
-        KafkaApi(FindCoordinatorRequest, Versions(0, 4), where.find_coordinator, where.find_coordinator_refused),
-        KafkaApi(DescribeClusterRequest, Versions(0, 1), where.describe_cluster, where.describe_cluster_refused),
-        KafkaApi(InitProducerIdRequest, Versions(0, 4), producers.init_producer_id, producers.refused),
-        KafkaApi(OffsetForLeaderEpochRequest, Versions(2, 4), offsets.offset_for_leader_epoch, offsets.epoch_refused),
+        KafkaApi(FindCoordinatorRequest, Versions(0, 4), where.find_coordinator, where.find_coordinator_error),
+        KafkaApi(DescribeClusterRequest, Versions(0, 1), where.describe_cluster, where.describe_cluster_error),
+        KafkaApi(InitProducerIdRequest, Versions(0, 4), producers.init_producer_id, producers.init_producer_id_error),
+        KafkaApi(OffsetForLeaderEpochRequest, Versions(2, 4), offsets.offset_for_leader_epoch, offsets.epoch_error),
         *_group_apis(handle),
         *_administration_apis(handle, names, topic_configs),
     ]
@@ -120,7 +120,7 @@ def kafka_apis(
             note_software(request, call.client)
         return offered(apis)
 
-    apis.append(KafkaApi(ApiVersionsRequest, Versions(0, 4), api_versions, refused))
+    apis.append(KafkaApi(ApiVersionsRequest, Versions(0, 4), api_versions, api_versions_error))
     return apis
 
 
@@ -128,16 +128,16 @@ def _group_apis(handle: NativeHandler) -> list[KafkaApi]:
     members, commits = GroupMembershipTranslation(handle), GroupOffsetTranslation(handle)
     groups = GroupAdminTranslation(handle)
     return [
-        KafkaApi(OffsetCommitRequest, Versions(0, 8), commits.commit, commits.commit_refused),
-        KafkaApi(OffsetFetchRequest, Versions(0, 8), commits.fetch, commits.fetch_refused),
-        KafkaApi(OffsetDeleteRequest, Versions(0, 0), commits.delete, commits.delete_refused),
-        KafkaApi(JoinGroupRequest, Versions(0, 9), members.join, members.join_refused),
-        KafkaApi(SyncGroupRequest, Versions(0, 5), members.sync, members.sync_refused),
-        KafkaApi(HeartbeatRequest, Versions(0, 4), members.heartbeat, members.heartbeat_refused),
-        KafkaApi(LeaveGroupRequest, Versions(0, 5), members.leave, members.leave_refused),
-        KafkaApi(DescribeGroupsRequest, Versions(0, 5), groups.describe, groups.describe_refused),
-        KafkaApi(ListGroupsRequest, Versions(0, 5), groups.list, groups.list_refused),
-        KafkaApi(DeleteGroupsRequest, Versions(0, 2), groups.delete, groups.delete_refused),
+        KafkaApi(OffsetCommitRequest, Versions(0, 8), commits.commit, commits.commit_error),
+        KafkaApi(OffsetFetchRequest, Versions(0, 8), commits.fetch, commits.fetch_error),
+        KafkaApi(OffsetDeleteRequest, Versions(0, 0), commits.delete, commits.delete_error),
+        KafkaApi(JoinGroupRequest, Versions(0, 9), members.join, members.join_error),
+        KafkaApi(SyncGroupRequest, Versions(0, 5), members.sync, members.sync_error),
+        KafkaApi(HeartbeatRequest, Versions(0, 4), members.heartbeat, members.heartbeat_error),
+        KafkaApi(LeaveGroupRequest, Versions(0, 5), members.leave, members.leave_error),
+        KafkaApi(DescribeGroupsRequest, Versions(0, 5), groups.describe, groups.describe_error),
+        KafkaApi(ListGroupsRequest, Versions(0, 5), groups.list, groups.list_error),
+        KafkaApi(DeleteGroupsRequest, Versions(0, 2), groups.delete, groups.delete_error),
     ]
 
 
@@ -145,21 +145,21 @@ def _administration_apis(handle: NativeHandler, names: TopicNames, topic_configs
     topics = TopicTranslation(handle, names, topic_configs)
     configs, replicas = ConfigTranslation(handle), ReplicaTranslation(handle)
     return [
-        KafkaApi(CreateTopicsRequest, Versions(2, 7), topics.create_topics, topics.create_topics_refused),
-        KafkaApi(DeleteTopicsRequest, Versions(1, 6), topics.delete_topics, topics.delete_topics_refused),
-        KafkaApi(CreatePartitionsRequest, Versions(0, 3), topics.create_partitions, topics.create_partitions_refused),
-        KafkaApi(DeleteRecordsRequest, Versions(0, 2), topics.delete_records, topics.delete_records_refused),
-        KafkaApi(DescribeConfigsRequest, Versions(1, 4), configs.describe, configs.describe_refused),
-        KafkaApi(AlterConfigsRequest, Versions(0, 2), configs.replace, configs.replace_refused),
-        KafkaApi(IncrementalAlterConfigsRequest, Versions(0, 1), configs.alter, configs.alter_refused),
-        KafkaApi(AlterReplicaLogDirsRequest, Versions(1, 2), replicas.alter_log_dirs, replicas.alter_log_dirs_refused),
-        KafkaApi(DescribeLogDirsRequest, Versions(1, 4), replicas.log_dirs, replicas.log_dirs_refused),
-        KafkaApi(ElectLeadersRequest, Versions(0, 2), replicas.elect, replicas.elect_refused),
-        KafkaApi(AlterPartitionReassignmentsRequest, Versions(0, 0), replicas.reassign, replicas.reassign_refused),
+        KafkaApi(CreateTopicsRequest, Versions(2, 7), topics.create_topics, topics.create_topics_error),
+        KafkaApi(DeleteTopicsRequest, Versions(1, 6), topics.delete_topics, topics.delete_topics_error),
+        KafkaApi(CreatePartitionsRequest, Versions(0, 3), topics.create_partitions, topics.create_partitions_error),
+        KafkaApi(DeleteRecordsRequest, Versions(0, 2), topics.delete_records, topics.delete_records_error),
+        KafkaApi(DescribeConfigsRequest, Versions(1, 4), configs.describe, configs.describe_error),
+        KafkaApi(AlterConfigsRequest, Versions(0, 2), configs.replace, configs.replace_error),
+        KafkaApi(IncrementalAlterConfigsRequest, Versions(0, 1), configs.alter, configs.alter_error),
+        KafkaApi(AlterReplicaLogDirsRequest, Versions(1, 2), replicas.alter_log_dirs, replicas.alter_log_dirs_error),
+        KafkaApi(DescribeLogDirsRequest, Versions(1, 4), replicas.log_dirs, replicas.log_dirs_error),
+        KafkaApi(ElectLeadersRequest, Versions(0, 2), replicas.elect, replicas.elect_error),
+        KafkaApi(AlterPartitionReassignmentsRequest, Versions(0, 0), replicas.reassign, replicas.reassign_error),
         KafkaApi(
             ListPartitionReassignmentsRequest,
             Versions(0, 0),
             replicas.reassignments,
-            replicas.reassignments_refused,
+            replicas.reassignments_error,
         ),
     ]

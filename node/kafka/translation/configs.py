@@ -59,7 +59,7 @@ class ConfigTranslation:
         return converted(outcome, convert)
 
     @staticmethod
-    def describe_refused(request: DescribeConfigsRequest, error: BrokerError, version: int) -> DescribeConfigsResponse:
+    def describe_error(request: DescribeConfigsRequest, error: BrokerError, version: int) -> DescribeConfigsResponse:
         """Return the response in which every resource has this error."""
         return DescribeConfigsResponse(
             results=tuple(
@@ -104,7 +104,7 @@ class ConfigTranslation:
         return converted(outcome, convert)
 
     @staticmethod
-    def alter_refused(
+    def alter_error(
         request: IncrementalAlterConfigsRequest, error: BrokerError, version: int
     ) -> IncrementalAlterConfigsResponse:
         """Return the response in which every resource has this error."""
@@ -141,7 +141,7 @@ class ConfigTranslation:
         )
 
     @staticmethod
-    def replace_refused(request: AlterConfigsRequest, error: BrokerError, version: int) -> AlterConfigsResponse:
+    def replace_error(request: AlterConfigsRequest, error: BrokerError, version: int) -> AlterConfigsResponse:
         """Return the response in which every resource has this error."""
         return AlterConfigsResponse(
             responses=tuple(_not_replaced(each, error.code, str(error)) for each in request.resources)

@@ -113,7 +113,7 @@ class LogOffsetTranslation:
         return converted(self._handle(segments.ListSegmentOffsetsRequest(wanted, replica_id), call.context), convert)
 
     @staticmethod
-    def list_offsets_refused(request: ListOffsetsRequest, error: BrokerError, version: int) -> ListOffsetsResponse:
+    def list_offsets_error(request: ListOffsetsRequest, error: BrokerError, version: int) -> ListOffsetsResponse:
         """Return the response in which every partition has this error."""
         return _listed(
             (topic.name, _without_offset(each.partition_index, error.code))
@@ -146,7 +146,7 @@ class LogOffsetTranslation:
         return converted(self._handle(native.OffsetForLeaderEpochRequest(wanted), call.context), convert)
 
     @staticmethod
-    def epoch_refused(
+    def epoch_error(
         request: OffsetForLeaderEpochRequest, error: BrokerError, version: int
     ) -> OffsetForLeaderEpochResponse:
         """Return the response in which every partition has this error."""

@@ -161,7 +161,7 @@ class MetadataTranslation:
         return self._metadata.departed(self._clock.monotonic_ms() - _DEPARTED_MS, call.context.listener)
 
     @staticmethod
-    def metadata_refused(request: MetadataRequest, error: BrokerError, version: int) -> MetadataResponse:
+    def metadata_error(request: MetadataRequest, error: BrokerError, version: int) -> MetadataResponse:
         """Return the response in which every named topic has this error; without topics if the request asks for all."""
         topics = tuple(_topic_with_error(each.name or "", each.topic_id, error.code) for each in request.topics or ())
         return MetadataResponse(brokers=(), topics=topics)
@@ -185,7 +185,7 @@ class MetadataTranslation:
         return converted(outcome, lambda response: _page(response.topics, cursor, limit))
 
     @staticmethod
-    def describe_topic_partitions_refused(
+    def describe_topic_partitions_error(
         request: DescribeTopicPartitionsRequest, error: BrokerError, version: int
     ) -> DescribeTopicPartitionsResponse:
         """Return the response in which every named topic has this error."""
@@ -233,7 +233,7 @@ class MetadataTranslation:
         return converted(outcome, convert)
 
     @staticmethod
-    def find_coordinator_refused(
+    def find_coordinator_error(
         request: FindCoordinatorRequest, error: BrokerError, version: int
     ) -> FindCoordinatorResponse:
         """Return the response in which every group has this error."""
@@ -263,7 +263,7 @@ class MetadataTranslation:
         return converted(outcome, convert)
 
     @staticmethod
-    def describe_cluster_refused(
+    def describe_cluster_error(
         request: DescribeClusterRequest, error: BrokerError, version: int
     ) -> DescribeClusterResponse:
         """Return the response that carries this error."""

@@ -32,6 +32,8 @@ class ProducerTranslation:
         return converted(outcome, convert)
 
     @staticmethod
-    def refused(request: InitProducerIdRequest, error: BrokerError, version: int) -> InitProducerIdResponse:
+    def init_producer_id_error(
+        request: InitProducerIdRequest, error: BrokerError, version: int
+    ) -> InitProducerIdResponse:
         """Return the response that carries this error."""
         return InitProducerIdResponse(error_code=error.code, producer_epoch=-1)

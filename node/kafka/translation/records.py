@@ -127,7 +127,7 @@ class RecordTranslation:
         )
 
     @staticmethod
-    def produce_refused(request: ProduceRequest, error: BrokerError, version: int) -> ProduceResponse:
+    def produce_error(request: ProduceRequest, error: BrokerError, version: int) -> ProduceResponse:
         """Return the response in which every partition has this error."""
         return ProduceResponse(
             responses=tuple(
@@ -229,7 +229,7 @@ class RecordTranslation:
         )
 
     @staticmethod
-    def fetch_refused(request: FetchRequest, error: BrokerError, version: int) -> FetchResponse:
+    def fetch_error(request: FetchRequest, error: BrokerError, version: int) -> FetchResponse:
         """Return the response that carries this error for the whole request, and for every partition.
 
         An error of the session says nothing about partitions.

@@ -63,7 +63,7 @@ class ReplicaTranslation:
         return converted(outcome, convert)
 
     @staticmethod
-    def elect_refused(request: ElectLeadersRequest, error: BrokerError, version: int) -> ElectLeadersResponse:
+    def elect_error(request: ElectLeadersRequest, error: BrokerError, version: int) -> ElectLeadersResponse:
         """Return the response with this error for every named partition, and from version 1 on for the request."""
         return _elected(
             (
@@ -97,7 +97,7 @@ class ReplicaTranslation:
         return converted(outcome, convert)
 
     @staticmethod
-    def reassign_refused(
+    def reassign_error(
         request: AlterPartitionReassignmentsRequest, error: BrokerError, version: int
     ) -> AlterPartitionReassignmentsResponse:
         """Return the response that carries this error for the whole request, and for every partition."""
@@ -140,7 +140,7 @@ class ReplicaTranslation:
         return converted(outcome, convert)
 
     @staticmethod
-    def reassignments_refused(
+    def reassignments_error(
         request: ListPartitionReassignmentsRequest, error: BrokerError, version: int
     ) -> ListPartitionReassignmentsResponse:
         """Return the response that carries this error."""
@@ -161,7 +161,7 @@ class ReplicaTranslation:
         return converted(outcome, convert)
 
     @staticmethod
-    def log_dirs_refused(request: DescribeLogDirsRequest, error: BrokerError, version: int) -> DescribeLogDirsResponse:
+    def log_dirs_error(request: DescribeLogDirsRequest, error: BrokerError, version: int) -> DescribeLogDirsResponse:
         """Return the response that carries this error; versions below 3 have no field for it."""
         return DescribeLogDirsResponse(error_code=error.code, results=())
 
@@ -183,7 +183,7 @@ class ReplicaTranslation:
         return converted(outcome, convert)
 
     @staticmethod
-    def alter_log_dirs_refused(
+    def alter_log_dirs_error(
         request: AlterReplicaLogDirsRequest, error: BrokerError, version: int
     ) -> AlterReplicaLogDirsResponse:
         """Return the response in which every named replica has this error."""

@@ -114,7 +114,7 @@ class TopicTranslation:
         await answer_to(self._handle, partitions.ListPartitionReassignmentsRequest(()), call)
 
     @staticmethod
-    def create_topics_refused(request: CreateTopicsRequest, error: BrokerError, version: int) -> CreateTopicsResponse:
+    def create_topics_error(request: CreateTopicsRequest, error: BrokerError, version: int) -> CreateTopicsResponse:
         """Return the response in which every topic has this error."""
         return CreateTopicsResponse(topics=tuple(_not_created(topic.name, error) for topic in request.topics))
 
@@ -187,7 +187,7 @@ class TopicTranslation:
         return name
 
     @staticmethod
-    def delete_topics_refused(request: DeleteTopicsRequest, error: BrokerError, version: int) -> DeleteTopicsResponse:
+    def delete_topics_error(request: DeleteTopicsRequest, error: BrokerError, version: int) -> DeleteTopicsResponse:
         """Return the response in which every topic has this error."""
         named = (DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names)
         return DeleteTopicsResponse(responses=tuple(_not_deleted(each, error) for each in (*request.topics, *named)))
@@ -216,7 +216,7 @@ class TopicTranslation:
         return converted(outcome, convert)
 
     @staticmethod
-    def create_partitions_refused(
+    def create_partitions_error(
         request: CreatePartitionsRequest, error: BrokerError, version: int
     ) -> CreatePartitionsResponse:
         """Return the response in which every topic has this error."""
@@ -246,9 +246,7 @@ class TopicTranslation:
         return converted(outcome, convert)
 
     @staticmethod
-    def delete_records_refused(
-        request: DeleteRecordsRequest, error: BrokerError, version: int
-    ) -> DeleteRecordsResponse:
+    def delete_records_error(request: DeleteRecordsRequest, error: BrokerError, version: int) -> DeleteRecordsResponse:
         """Return the response in which every partition has this error."""
         return _records_deleted(
             (topic.name, each.partition_index, -1, error.code) for topic in request.topics for each in topic.partitions

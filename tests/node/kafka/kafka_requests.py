@@ -75,7 +75,7 @@ async def ask_one_of(apis: Iterable[KafkaApi], request: Request, version: int) -
         elif outcome is not None and not isinstance(outcome, Response):
             outcome = await outcome
     except BrokerError as error:
-        outcome = api.refuse(received, error, version)
+        outcome = api.error_response(received, error, version)
     assert outcome is not None, "every request but a Produce with acks=0 gets a response"
     assert type(outcome) is type(request).response
     return decode(type(outcome), version, encode(outcome, version))

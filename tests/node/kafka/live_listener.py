@@ -84,8 +84,8 @@ class Handlers:
             return MetadataResponse(brokers=(), cluster_id="x" * 10_000, topics=())
 
         return [
-            KafkaApi(ApiVersionsRequest, Versions(0, 4), api_versions, _api_versions_refused),
-            KafkaApi(HeartbeatRequest, Versions(0, 4), lambda _, call: self.heartbeat(), _heartbeat_refused),
+            KafkaApi(ApiVersionsRequest, Versions(0, 4), api_versions, _api_versions_error),
+            KafkaApi(HeartbeatRequest, Versions(0, 4), lambda _, call: self.heartbeat(), _heartbeat_error),
             KafkaApi(MetadataRequest, Versions(0, 12), metadata, lambda _, error, version: NO_METADATA),
             KafkaApi(
                 ProduceRequest,
@@ -100,11 +100,11 @@ def beat() -> HeartbeatResponse:
     return HeartbeatResponse(error_code=0)
 
 
-def _api_versions_refused(request: Any, error: BrokerError, version: int) -> ApiVersionsResponse:
+def _api_versions_error(request: Any, error: BrokerError, version: int) -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=error.code, api_keys=())
 
 
-def _heartbeat_refused(request: Any, error: BrokerError, version: int) -> HeartbeatResponse:
+def _heartbeat_error(request: Any, error: BrokerError, version: int) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=error.code)
 
 

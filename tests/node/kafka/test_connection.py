@@ -117,7 +117,7 @@ class Owner:
     def settle(self) -> None:
         self.settled = len(self.begun)
 
-    def refused(self, connection: Connection, error: FrameError) -> None:
+    def log_closing(self, connection: Connection, error: FrameError) -> None:
         self.reasons.append(error.reason)
 
     def handle(self, connection: Connection, frame: memoryview) -> FrameOutcome:

@@ -65,7 +65,7 @@ class GroupAdminTranslation:
         return converted(self._handle(native.DescribeGroupsRequest(request.groups), call.context), convert)
 
     @staticmethod
-    def describe_refused(request: DescribeGroupsRequest, error: BrokerError, version: int) -> DescribeGroupsResponse:
+    def describe_error(request: DescribeGroupsRequest, error: BrokerError, version: int) -> DescribeGroupsResponse:
         """Return the response in which every group has this error."""
         return DescribeGroupsResponse(
             groups=tuple(
@@ -100,7 +100,7 @@ class GroupAdminTranslation:
         return converted(self._handle(native.ListGroupsRequest(request.states_filter), call.context), convert)
 
     @staticmethod
-    def list_refused(request: ListGroupsRequest, error: BrokerError, version: int) -> ListGroupsResponse:
+    def list_error(request: ListGroupsRequest, error: BrokerError, version: int) -> ListGroupsResponse:
         """Return the response that carries this error."""
         return ListGroupsResponse(error_code=error.code, groups=())
 
@@ -119,7 +119,7 @@ class GroupAdminTranslation:
         return converted(self._handle(native.DeleteGroupsRequest(request.groups_names), call.context), convert)
 
     @staticmethod
-    def delete_refused(request: DeleteGroupsRequest, error: BrokerError, version: int) -> DeleteGroupsResponse:
+    def delete_error(request: DeleteGroupsRequest, error: BrokerError, version: int) -> DeleteGroupsResponse:
         """Return the response in which every group has this error."""
         return DeleteGroupsResponse(
             results=tuple(DeletableGroupResult(group_id=each, error_code=error.code) for each in request.groups_names)

@@ -62,7 +62,7 @@ class GroupMembershipTranslation:
         return converted(self._handle(wanted, call.context), lambda response: _joined(response, call.version))
 
     @staticmethod
-    def join_refused(request: JoinGroupRequest, error: BrokerError, version: int) -> JoinGroupResponse:
+    def join_error(request: JoinGroupRequest, error: BrokerError, version: int) -> JoinGroupResponse:
         """Return the response that carries this error."""
         return _joined(native.JoinGroupResponse(error.code, member_id=request.member_id), version)
 
@@ -87,7 +87,7 @@ class GroupMembershipTranslation:
         return converted(self._handle(wanted, call.context), _synced)
 
     @staticmethod
-    def sync_refused(request: SyncGroupRequest, error: BrokerError, version: int) -> SyncGroupResponse:
+    def sync_error(request: SyncGroupRequest, error: BrokerError, version: int) -> SyncGroupResponse:
         """Return the response that carries this error, or the one that `sync` puts in its place."""
         return _synced(native.SyncGroupResponse(error.code))
 
@@ -101,7 +101,7 @@ class GroupMembershipTranslation:
         return converted(self._handle(wanted, call.context), lambda response: _renewed(response.error_code))
 
     @staticmethod
-    def heartbeat_refused(request: HeartbeatRequest, error: BrokerError, version: int) -> HeartbeatResponse:
+    def heartbeat_error(request: HeartbeatRequest, error: BrokerError, version: int) -> HeartbeatResponse:
         """Return the response that carries this error; success for COORDINATOR_LOAD_IN_PROGRESS."""
         return _renewed(error.code)
 
@@ -135,7 +135,7 @@ class GroupMembershipTranslation:
         return converted(self._handle(native.LeaveGroupRequest(request.group_id, leaving), call.context), convert)
 
     @staticmethod
-    def leave_refused(request: LeaveGroupRequest, error: BrokerError, version: int) -> LeaveGroupResponse:
+    def leave_error(request: LeaveGroupRequest, error: BrokerError, version: int) -> LeaveGroupResponse:
         """Return the response that carries this error."""
         return LeaveGroupResponse(error_code=error.code)
 

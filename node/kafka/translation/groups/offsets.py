@@ -80,7 +80,7 @@ class GroupOffsetTranslation:
         return converted(self._handle(wanted, call.context), convert)
 
     @staticmethod
-    def commit_refused(request: OffsetCommitRequest, error: BrokerError, version: int) -> OffsetCommitResponse:
+    def commit_error(request: OffsetCommitRequest, error: BrokerError, version: int) -> OffsetCommitResponse:
         """Return the response in which every partition has this error."""
         return _committed(
             (topic.name, each.partition_index, error.code) for topic in request.topics for each in topic.partitions
@@ -117,7 +117,7 @@ class GroupOffsetTranslation:
                     OffsetFetchResponseGroup(
                         group_id=group.group_id,
                         topics=_fetched_of_group(response.partitions),
-                        error_code=_fetch_error(response.error_code),
+                        error_code=_fetch_error_code(response.error_code),
                     )
                     for group, response in zip(request.groups, responses, strict=True)
                 )
@@ -132,13 +132,13 @@ class GroupOffsetTranslation:
         return convert_later()
 
     @staticmethod
-    def fetch_refused(request: OffsetFetchRequest, error: BrokerError, version: int) -> OffsetFetchResponse:
+    def fetch_error(request: OffsetFetchRequest, error: BrokerError, version: int) -> OffsetFetchResponse:
         """Return the response that carries this error, which from version 8 on is stated for each group.
 
         COORDINATOR_NOT_AVAILABLE becomes NOT_COORDINATOR, except in version 0.
         """
         if version >= _SEVERAL_GROUPS:
-            code = _fetch_error(error.code)
+            code = _fetch_error_code(error.code)
             return OffsetFetchResponse(
                 groups=tuple(
                     OffsetFetchResponseGroup(group_id=group.group_id, topics=(), error_code=code)
@@ -178,7 +178,7 @@ class GroupOffsetTranslation:
         return converted(self._handle(wanted, call.context), convert)
 
     @staticmethod
-    def delete_refused(request: OffsetDeleteRequest, error: BrokerError, version: int) -> OffsetDeleteResponse:
+    def delete_error(request: OffsetDeleteRequest, error: BrokerError, version: int) -> OffsetDeleteResponse:
         """Return the response that carries this error."""
         return OffsetDeleteResponse(error_code=error.code, topics=())
 
@@ -234,7 +234,7 @@ def _fetched_as(
 
 def _not_fetched(request: OffsetFetchRequest, error_code: int, version: int) -> OffsetFetchResponse:
     """Return the response for an error of the whole request, which versions 0 and 1 state for each partition."""
-    code = error_code if version == _IN_ZOOKEEPER else _fetch_error(error_code)
+    code = error_code if version == _IN_ZOOKEEPER else _fetch_error_code(error_code)
     partitions = _named(request.topics) or () if version < _ONE_ERROR else ()
     return OffsetFetchResponse(
         topics=_fetched(native.OffsetFetchPartition(each.topic, each.partition, code) for each in partitions),
@@ -242,7 +242,7 @@ def _not_fetched(request: OffsetFetchRequest, error_code: int, version: int) -> 
     )
 
 
-def _fetch_error(error_code: int) -> int:
+def _fetch_error_code(error_code: int) -> int:
     # A coordinator that may be deposed refuses to read. Clients do not expect the error that says so, and Java's fails
     # the caller, while the error that stands here makes each client look up the coordinator again.
     return NotCoordinatorError.code if error_code == CoordinatorNotAvailableError.code else error_code
