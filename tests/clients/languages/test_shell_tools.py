@@ -36,7 +36,8 @@ class Task(NamedTuple):
                 group has committed 2 in each, {new} is an unused name, and {file} is the file with `content`
     shows       a regular expression that is found in what the script prints
     refused     whether Tidelog refuses the request, with an error that `shows` describes
-    then        further arguments of the same script, whose output shows what the second text says
+    then        further arguments of the same script, in whose output the second text, a regular expression, is found
+    records     lines that a console consumer then prints, in any order: the headers, key and value of each sent record
     """
 
     script: str
@@ -46,11 +47,13 @@ class Task(NamedTuple):
     content: str = ""
     refused: bool = False
     then: tuple[str, str] | None = None
+    records: str = ""
 
 
 _TOPICS, _CONSUMER, _PRODUCER = "kafka-topics", "kafka-console-consumer", "kafka-console-producer"
 _GROUPS, _CONFIGS, _REASSIGN = "kafka-consumer-groups", "kafka-configs", "kafka-reassign-partitions"
 _LINES = "".join(f"line {number}\n" for number in range(20))
+_RECORDS = "".join(f"NO_HEADERS\tnull\tline {number}\n" for number in range(20))
 _TO_ONE = json.dumps(
     {
         "version": 1,
@@ -64,9 +67,12 @@ def _offsets(offset: int, topic: str = "{topic}") -> str:
     return rf"{{group}}\s+{topic}\s+0\s+{offset}\b"
 
 
+def _without(line: str) -> str:
+    return rf"(?m)\A(?![\s\S]*^{line}$)"
+
+
 #: Each row of the page that names a script with its arguments, by the row's task.
 TASKS = {
-    "check the health of the cluster": Task(_TOPICS, "--describe --under-replicated-partitions", r"\A\s*\Z"),
     "list the brokers": Task("kafka-broker-api-versions", "", r"id: 3 rack: [\s\S]*Produce\(0\): "),
     "create, with partitions and replicas": Task(
         _TOPICS, "--create --topic {new} --partitions 3 --replication-factor 3", r"Created topic {new}"
@@ -83,21 +89,32 @@ TASKS = {
         "--describe --topic {topic}",
         r"PartitionCount: 6\s+ReplicationFactor: 3[\s\S]*Partition: 5\s+Leader: \d",
     ),
-    "show why a partition is under-replicated": Task(
-        _TOPICS, "--describe --topic {topic} --under-replicated-partitions", r"\A\s*\Z"
-    ),
     "add partitions": Task(
         _TOPICS, "--alter --topic {topic} --partitions 8", "", then=("--describe --topic {topic}", r"PartitionCount: 8")
     ),
-    "delete": Task(_TOPICS, "--delete --topic {topic}", r"\A\s*\Z"),
-    "send each line of a file as a record": Task(_PRODUCER, "--topic {topic}", r"\A>*\s*\Z", text=_LINES),
-    "send lines with keys": Task(
-        _PRODUCER, "--topic {topic} --property parse.key=true --property key.separator=:", "", text="a:1\nb:2\n"
+    "delete": Task(_TOPICS, "--delete --topic {topic}", r"\A\s*\Z", then=("--list", _without("{topic}"))),
+    "send each line of a file as a record": Task(
+        _PRODUCER, "--topic {topic}", r"\A>*\s*\Z", text=_LINES, records=_RECORDS
     ),
-    "wait for the leader only": Task(_PRODUCER, "--topic {topic} --producer-property acks=1", "", text=_LINES),
-    "send compressed batches": Task(_PRODUCER, "--topic {topic} --compression-codec zstd", "", text=_LINES),
+    "send lines with keys": Task(
+        _PRODUCER,
+        "--topic {topic} --property parse.key=true --property key.separator=:",
+        "",
+        text="a:1\nb:2\n",
+        records="NO_HEADERS\ta\t1\nNO_HEADERS\tb\t2\n",
+    ),
+    "wait for the leader only": Task(
+        _PRODUCER, "--topic {topic} --producer-property acks=1", "", text=_LINES, records=_RECORDS
+    ),
+    "send compressed batches": Task(
+        _PRODUCER, "--topic {topic} --compression-codec zstd", "", text=_LINES, records=_RECORDS
+    ),
     "send records with headers, timestamps and partitions": Task(
-        _PRODUCER, "--topic {topic} --property parse.headers=true", "", text="h1:x,h2:y\tvalue\n"
+        _PRODUCER,
+        "--topic {topic} --property parse.headers=true",
+        "",
+        text="h1:x,h2:y\tvalue\n",
+        records="h1:x,h2:y\tnull\tvalue\n",
     ),
     "read all records from the beginning, then stop": Task(
         _CONSUMER, "--topic {topic} --from-beginning --timeout-ms 8000", r"Processed a total of 18 messages"
@@ -157,6 +174,10 @@ TASKS = {
         _CONFIGS,
         "--alter --entity-type topics --entity-name {topic} --delete-config min.insync.replicas",
         r"Completed updating config for topic {topic}",
+        then=(
+            "--describe --entity-type topics --entity-name {topic} --all",
+            r"min.insync.replicas=1 sensitive=false synonyms=\{DEFAULT_CONFIG:min.insync.replicas=1\}",
+        ),
     ),
     "show a broker's settings": Task(
         _CONFIGS, "--describe --entity-type brokers --entity-name 1 --all", r"(?m)^\s+log\.retention\.\w+="
@@ -172,13 +193,6 @@ TASKS = {
     ),
     "move partitions to other brokers": Task(
         _REASSIGN, "--reassignment-json-file {file} --execute", r"Successfully started", content=_TO_ONE
-    ),
-    "show reassignments in progress": Task(_REASSIGN, "--list", r"No partition reassignments found|Current"),
-    "cancel reassignments": Task(
-        _REASSIGN,
-        "--reassignment-json-file {file} --cancel",
-        r"Clearing broker-level throttles on brokers 1,2,3\s+Clearing topic-level throttles on topic {topic}",
-        content=_TO_ONE,
     ),
     "change the number of replicas": Task(
         _REASSIGN,
@@ -249,6 +263,12 @@ FURTHER = {
         r"log\.cleaner\.threads: a broker takes this setting from its file",
         refused=True,
     ),
+    "cancel a reassignment that is not in progress": Task(
+        _REASSIGN,
+        "--reassignment-json-file {file} --cancel",
+        r"Clearing broker-level throttles on brokers 1,2,3\s+Clearing topic-level throttles on topic {topic}",
+        content=_TO_ONE,
+    ),
     "throttle a reassignment": Task(
         _REASSIGN,
         "--reassignment-json-file {file} --execute --throttle 1000000",
@@ -258,7 +278,7 @@ FURTHER = {
     ),
     "end-to-end latency": Task("kafka-e2e-latency", "", r"Avg latency: [\d.]+ ms"),
 }
-#: Rows that name no request to a broker, or none that Kafka 3.9 has, or that have a test of their own below.
+#: Rows that name no request to a broker, or none that Kafka 3.9 has, or that have a test of their own.
 WITHOUT_TASK = {
     "start a cluster on this machine",
     "start one broker, with its settings in a file",
@@ -271,6 +291,11 @@ WITHOUT_TASK = {
     "measure how fast a group consumes",
     "list the first offsets of segments by time",
     "print the content of a log's files",
+    # test_tools_with_a_dead_broker.py
+    "check the health of the cluster",
+    "show why a partition is under-replicated",
+    "show reassignments in progress",
+    "cancel reassignments",
     # tests/processes/test_log_dir_moves.py
     "move a replica to another log directory of its broker",
     "show the progress of such moves",
@@ -333,12 +358,11 @@ def test_shell_tool_does_its_task(cluster: ClusterUnderTest, topic: str, group: 
         assert status == 0, shown
         assert re.search(filled(wanted, names), shown), shown
     if task.script == _PRODUCER:
-        written = task.text.count("\n")
-        _, shown = run_tool(
-            _CONSUMER,
-            shlex.split(f"--bootstrap-server {names['servers']} --topic {topic} --from-beginning --timeout-ms 8000"),
-        )
-        assert f"Processed a total of {written + PARTITIONS * PER_PARTITION} messages" in shown, shown
+        reads = "--from-beginning --timeout-ms 8000 --property print.headers=true --property print.key=true"
+        _, shown = run_tool(_CONSUMER, arguments_of(task, f"--topic {{topic}} {reads}", names))
+        lines, sent = shown.splitlines(), task.records.splitlines()
+        assert set(sent) <= set(lines), shown
+        assert f"Processed a total of {len(sent) + PARTITIONS * PER_PARTITION} messages" in lines, shown
 
 
 def filled(text: str, names: dict[str, str]) -> str:
