@@ -47,10 +47,19 @@ class ApacheKafka:
         return tps
 
     def _wait_until_served(self, tps: list[TopicPartition]) -> None:
-        """Wait until each leader answers requests: the metadata names it earlier, and acks=0 would lose records."""
+        """Wait until each leader answers requests, because acks=0 loses the records of earlier ones.
+
+        The metadata names a leader before that leader serves.
+        """
         latest = {ck.TopicPartition(*tp): ck.admin.OffsetSpec.latest() for tp in tps}
-        for each in self._admin.list_offsets(latest).values():
-            each.result(_TIMEOUT_S)
+
+        def are_served() -> bool:
+            try:
+                return all(each.result(_TIMEOUT_S) for each in self._admin.list_offsets(latest).values())
+            except ck.KafkaException:
+                return False
+
+        wait_for(f"the leaders of {tps} to serve", are_served)
 
     def delete_records(self, tp: TopicPartition, before: int) -> None:
         asked = ck.TopicPartition(tp.topic, tp.partition, before)

@@ -206,7 +206,7 @@ def test_group_outlives_its_coordinator(cluster: KafkaCluster, topic: str, group
 
 
 def assert_in_order(reader: GroupReader) -> None:
-    """Assert that the reader saw the records of each partition in order; after a rebalance it may see some again."""
+    """Assert that the reader saw the records of each partition in order. It may see records again after a rebalance."""
     once = list(dict.fromkeys(reader.seen))
     for number in range(PARTITIONS):
         offsets = [offset for partition, offset in once if partition == number]
