@@ -66,8 +66,8 @@ class LogMaintenance:
         self._excluded: set[Log] = set()
         #: The partitions of the rounds that have not ended.
         self._cleaned: set[TopicPartition] = set()
-        #: The partitions that the next `flush_due` visits although their logs may not change until then, and the time
-        #: (ms) at which their unflushed records were first seen.
+        #: The partitions that `flush_due` visits again even if their logs do not change, with the time (ms) of the call
+        #: that first found something to flush.
         self._unflushed_since: dict[TopicPartition, int] = {}
         self._stopping = False
 
@@ -141,32 +141,34 @@ class LogMaintenance:
     def flush_due(self, now_ms: int) -> int:
         """Flush rolled segments, and whole logs in which a record has waited for `flush.ms`.
 
-        The wait counts from the call that first found an unflushed record. Return the number of logs that were flushed
-        because of `flush.ms`. Any thread may call this, one at a time. The cost follows the number of logs that have
-        changed or wait, because a broker with thousands of idle logs calls this each second.
+        The wait counts from the call that first found an unflushed record of the partition. Return the number of logs
+        that were flushed because of `flush.ms`. Any thread may call this, one at a time. The cost grows with the number
+        of logs that have changed or wait, not with all logs, because a broker calls this each second.
         """
+        for tp in self.logs.take_changed():
+            self._unflushed_since.setdefault(tp, now_ms)
         flushed = 0
-        before, self._unflushed_since = self._unflushed_since, {}
-        for tp in self.logs.take_changed().union(before):
+        for tp, since_ms in list(self._unflushed_since.items()):
             log = self.logs.log_of(tp)
-            if log is None:
-                continue
-            waits = log.config.flush_ms < INT64_MAX and log.recovery_point < log.log_end_offset
-            if not waits and not log.has_unflushed_segments:
-                continue
-            since_ms = before.get(tp, now_ms)
-            due = waits and now_ms - since_ms >= log.config.flush_ms
-            try:
-                log.flush(rolled_only=not due)
-            except StorageError as error:
-                if self.logs.log_of(tp) is log:  # the log may have moved to another directory meanwhile
-                    self.logs.report(tp, error)
-                self._unflushed_since[tp] = since_ms
-                continue
-            flushed += due
-            if waits and not due:
-                self._unflushed_since[tp] = since_ms
+            if log is not None and self._flush_if_due(tp, log, now_ms - since_ms):
+                flushed += 1
+                self._unflushed_since[tp] = now_ms  # of records that were appended during the flush
+            if log is None or not (_waits(log) or log.has_unflushed_segments):
+                del self._unflushed_since[tp]
         return flushed
+
+    def _flush_if_due(self, tp: TopicPartition, log: Log, waited_ms: int) -> bool:
+        """Flush the log as `flush_due` does. Return whether `flush.ms` was the reason."""
+        due = _waits(log) and waited_ms >= log.config.flush_ms
+        if not due and not log.has_unflushed_segments:
+            return False
+        try:
+            log.flush(rolled_only=not due)
+        except StorageError as error:
+            if self.logs.log_of(tp) is log:  # the log may have moved to another directory meanwhile
+                self.logs.report(tp, error)
+            return False
+        return due
 
     # --- compaction ----------------------------------------------------------------------------------
 
@@ -229,6 +231,11 @@ class LogMaintenance:
             throttle(moved_bytes)
 
         return pace
+
+
+def _waits(log: Log) -> bool:
+    """Return whether the log has records that `flush.ms` will flush."""
+    return log.config.flush_ms < INT64_MAX and log.recovery_point < log.log_end_offset
 
 
 #: Errors after which the next round may compact the log all the same.

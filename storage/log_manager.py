@@ -207,7 +207,7 @@ class LogManager:
         return [each for directory in self.directories for each in list(directory.logs.items())]
 
     def log_of(self, tp: TopicPartition) -> Log | None:
-        """Return the open log of the partition; None if there is none. Any thread may call this."""
+        """Return the open log of the partition, or None. Any thread may call this, unlike look-ups in `logs`."""
         logs = (directory.logs.get(tp) for directory in self.directories)
         return next((log for log in logs if log is not None), None)
 
@@ -253,7 +253,7 @@ class LogManager:
         if topic_id and (log.topic_id, log.topic_id_proven) != (topic_id, True):
             with directory.directory_failure_scope(reraise=True):
                 log.assign_topic_id(topic_id)
-        log.config = config
+        log.configure(config)
         return log
 
     def _create(self, tp: TopicPartition, config: LogConfig) -> LogDirectory:

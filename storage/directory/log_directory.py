@@ -83,7 +83,7 @@ class LogDirectory:
         self.closed = False
         self.logs: dict[TopicPartition, Log] = {}
         self.checkpoints = DirectoryCheckpoints(path, files, self.logs)
-        #: The partitions whose log has changed since `take_changed` returned it. Any thread adds, one thread removes.
+        #: The partitions whose log has changed since the last `take_changed`. Any thread adds, one thread removes.
         self._changed_logs: set[TopicPartition] = set()
         #: Epoch caches with unwritten epochs (`write_epochs`). The logs' owner appends, any thread removes.
         self._unwritten_epochs: deque[LeaderEpochs] = deque()
@@ -368,12 +368,12 @@ class LogDirectory:
         """Note that the partition's log may have to be flushed. Any thread may call this."""
         self._changed_logs.add(tp)
 
-    def take_changed(self) -> list[TopicPartition]:
+    def take_changed(self) -> set[TopicPartition]:
         """Return the partitions whose log was opened or has changed since the last call.
 
         Any thread may call this, one at a time.
         """
-        changed = list(self._changed_logs)
+        changed = self._changed_logs.copy()
         # Removed before the caller visits the logs, so that a change after its visit is noted again.
         self._changed_logs.difference_update(changed)
         return changed

@@ -44,6 +44,7 @@ class Log:
     log_start_offset  the first offset that may be read; at most log_end_offset. Deletion raises it. Only
                       `truncate_to` an offset below it, or `truncate_fully_and_start_at`, may lower it.
     topic_id          from `partition.metadata`; "" if that file is missing or damaged.
+    config            the settings, which `configure` replaces
     recovered         the findings of the recovery when the log was opened.
     truncation_count  differs after records were removed from the end. Offsets read before may name other records now.
                       Raised before the checkpoints of the log are lowered.
@@ -61,7 +62,7 @@ class Log:
         on_change: Callable[[], object],
     ) -> None:
         self.directory = directory
-        self._config = config
+        self.config = config
         self.recovered = recovered
         self.topic_id, self.topic_id_proven = partition_metadata.read(files, directory)
         self._files = files
@@ -122,8 +123,8 @@ class Log:
                          records appended later at the same offsets are different and not flushed.
         on_flush_failed  is called on the thread of a failed flush before the error is raised, except for an
                          OutOfDescriptorsError.
-        on_change        is called after each change because of which the log may have to be flushed: appends, new
-                         segments, new settings and failures. Any thread may call it.
+        on_change        is called after each change that may require a flush: appends, new segments, truncations, new
+                         settings and failures. It is called on any thread.
         rewrite          a flush failed in the previous process. Its data must be written again before a flush counts.
         on_loss          see `recovery.Recovery`.
         on_epoch_begun   see `LeaderEpochs`.
@@ -148,16 +149,6 @@ class Log:
         return log
 
     # --- facts ---------------------------------------------------------------------------------------
-
-    @property
-    def config(self) -> LogConfig:
-        """Return the settings. They may be replaced at any time."""
-        return self._config
-
-    @config.setter
-    def config(self, config: LogConfig) -> None:
-        self._config = config
-        self._on_change()
 
     @property
     def log_end_offset(self) -> int:
@@ -250,6 +241,11 @@ class Log:
         partition_metadata.write(self._files, self.directory, topic_id)
         self.topic_id, self.topic_id_proven = topic_id, True
 
+    def configure(self, config: LogConfig) -> None:
+        """Use these settings from now on."""
+        self.config = config
+        self._on_change()
+
     # --- appending -----------------------------------------------------------------------------------
 
     def assign_leader_epoch(self, epoch: int) -> None:
@@ -270,7 +266,7 @@ class Log:
         those of `append_validated`.
         """
         try:
-            validated = validate_batch(batch, self._config, now_ms)
+            validated = validate_batch(batch, self.config, now_ms)
         except BrokerError:
             if (repeated := self.find_repeated(batch)) is not None:
                 return repeated
@@ -285,7 +281,7 @@ class Log:
         """
         self._raise_if_failed()
         try:
-            return self._appender.append_as_leader(batch, leader_epoch, now_ms, self._config)
+            return self._appender.append_as_leader(batch, leader_epoch, now_ms, self.config)
         except StorageError as error:
             self._fail_if_half_written(error)
             raise
@@ -303,7 +299,7 @@ class Log:
             check_crc(batch, 0, header)
         except BrokerError:
             return None
-        return self._appender.find_repeated(header, self._config) if header.size_bytes == len(batch) else None
+        return self._appender.find_repeated(header, self.config) if header.size_bytes == len(batch) else None
 
     def append_as_follower(
         self, batches: Buffer, now_ms: int | None = None, *, leader_log_start: int = 0
@@ -335,7 +331,7 @@ class Log:
         if begins_within:
             self.truncate_fully_and_start_at(headers[0].base_offset)
         try:
-            appended = self._appender.append_as_follower(view, headers, now_ms, self._config)
+            appended = self._appender.append_as_follower(view, headers, now_ms, self.config)
         except StorageError as error:
             self._fail_if_half_written(error)
             raise
@@ -358,7 +354,7 @@ class Log:
         self._raise_if_failed()
         if not self._segments.active.size:
             return False
-        self._appender.roll(self.log_end_offset, now_ms, self._config)
+        self._appender.roll(self.log_end_offset, now_ms, self.config)
         self._on_change()
         return True
 
@@ -545,7 +541,7 @@ class Log:
         self._raise_if_failed()
         self._before_truncation(offset)
         with self._failing_permanently():
-            self._segments.reset(offset, self._config.index_interval_bytes)
+            self._segments.reset(offset, self.config.index_interval_bytes)
             self.log_start_offset = offset
             self.leader_epochs.clear()
             self._snapshots.keep_only(())
@@ -562,19 +558,22 @@ class Log:
     def _before_truncation(self, offset: int) -> None:
         self.truncation_count += 1
         self._reader.forget()
-        self._recovery_point.lower(offset)
+        self._lower_recovery_point(offset)
         if self._on_truncation is not None:
             self._on_truncation(offset)
 
     def _after_truncation(self, producers: ProducerState) -> None:
         self._appender.reset_end(producers)
         self.leader_epochs.truncate_from_end(self.log_end_offset)
-        self._recovery_point.lower(self.log_end_offset)
-        self._on_change()
+        self._lower_recovery_point(self.log_end_offset)
         if self._on_truncation is not None:
             self._on_truncation(self.log_end_offset)
         # The removed records must not reappear after a crash beside records that are appended now.
         self._flush_directory()
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        self._recovery_point.lower(offset)
+        self._on_change()
 
     # --- losing old segments -------------------------------------------------------------------------
 
@@ -615,7 +614,7 @@ class Log:
         self._raise_if_failed()
         count = retention.count_deletable(
             self.segment_facts,
-            self._config,
+            self.config,
             log_start_offset=self.log_start_offset,
             high_watermark=high_watermark,
             now_ms=now_ms,
@@ -699,7 +698,7 @@ class Log:
     def must_flush(self) -> bool:
         """Return whether at least `flush.messages` records are unflushed; False once the log is closed."""
         unflushed = self.log_end_offset - self._recovery_point.offset
-        return must_flush(unflushed, self._config.flush_messages) and not self._abandoned
+        return must_flush(unflushed, self.config.flush_messages) and not self._abandoned
 
     @property
     def has_unflushed_segments(self) -> bool:
@@ -802,7 +801,7 @@ class Log:
     def raise_end(self, offset: int) -> None:
         """Raise the log end to `offset` without a record, because compaction has removed all records up to there."""
         self._raise_if_failed()
-        self._appender.raise_end(offset, self._config)
+        self._appender.raise_end(offset, self.config)
         self._on_change()
 
     def rename_to(self, directory: Path) -> None:

@@ -115,7 +115,7 @@ class LogMove:
             yield from self._made(lambda: self.future.open(current.config, current.topic_id, cleaned_to))
             while not self.future.is_current:
                 current = yield from self._available()
-                self.future.log.config = current.config
+                self.future.log.configure(current.config)
                 yield from self._step(current)
         finally:
             self.release_flushes()

@@ -38,6 +38,9 @@ class MemoryLog:
         self.on_truncation: Callable[[int], None] = lambda offset: None
         self._epochs: list[tuple[int, int]] = []
 
+    def configure(self, config: LogConfig) -> None:
+        self.config = config
+
     @property
     def epochs(self) -> tuple[tuple[int, int], ...]:
         return tuple(self._epochs)

@@ -1,10 +1,13 @@
-"""Periodic flushes, which visit only logs that have changed, against a twin that visits every log."""
+"""Periodic flushes visit only logs that have changed or wait, and flush as a twin does that visits every log."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import Mock
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -14,7 +17,8 @@ from storage.descriptor_reserve import OutOfDescriptorsError
 from storage.log.log import Log
 from storage.log_maintenance import LogMaintenance
 from storage.log_manager import LogManager
-from tests.storage.logs import NOW, UnsyncedFiles, append, config
+from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config
+from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
 
 TPS = [TopicPartition("orders", partition) for partition in range(2)]
@@ -22,14 +26,15 @@ FLUSH_MS = [INT64_MAX, 0, 10]
 partitions = st.sampled_from(TPS)
 
 
-class FilesWithoutDescriptors(UnsyncedFiles):
-    """Files of which no directory can be flushed while `none_is_left`."""
+class InterruptedFiles(UnsyncedFiles):
+    """Files that call `during_flush` once, during the next flush of a directory."""
 
-    none_is_left = False
+    during_flush: Callable[[], object] | None = None
 
     def fsync_directory(self, path: Path) -> None:
-        if self.none_is_left:
-            raise OutOfDescriptorsError("none is left")
+        interrupt, self.during_flush = self.during_flush, None
+        if interrupt is not None:
+            interrupt()
         super().fsync_directory(path)
 
 
@@ -37,7 +42,7 @@ class Broker:
     """Logs in one directory, and their maintenance."""
 
     def __init__(self, path: Path) -> None:
-        self.files = FilesWithoutDescriptors()
+        self.files = InterruptedFiles()
         self.manager = LogManager.open([path], self.files, 1, "c1", "boot-1")
         self.manager.open_logs()
         self.maintenance = LogMaintenance(self.manager, self.files)
@@ -86,7 +91,18 @@ class FlushDue(RuleBasedStateMachine):
     @rule(tp=partitions, count=st.integers(1, 8))
     def append(self, tp: TopicPartition, count: int) -> None:
         for _ in range(count):
-            append(self.broker.log(tp, self.broker.log(tp).config.flush_ms))
+            append(self.broker.manager.logs()[tp])
+
+    @rule(tp=partitions, count=st.integers(1, 8))
+    def append_as_follower(self, tp: TopicPartition, count: int) -> None:
+        log = self.broker.manager.logs()[tp]
+        for _ in range(count):
+            log.append_as_follower(batch(NOW, base_offset=log.log_end_offset), NOW)
+
+    @rule(tp=partitions, by=st.integers(1, 30))
+    def raise_end(self, tp: TopicPartition, by: int) -> None:
+        log = self.broker.manager.logs()[tp]
+        log.raise_end(log.log_end_offset + by)
 
     @rule(tp=partitions, flush_ms=st.sampled_from(FLUSH_MS))
     def configure(self, tp: TopicPartition, flush_ms: int) -> None:
@@ -135,6 +151,47 @@ def test_unchanged_logs_are_not_visited(tmp_path: Path) -> None:
     assert broker.manager.take_changed() == {TPS[1]}
 
 
+def test_log_is_flushed_after_its_recovery_point_was_lowered(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    log = broker.log(TPS[0], flush_ms=0)
+    append(log)
+    broker.maintenance.flush_due(NOW)
+    damaged = StorageError("the checkpoint cannot be written")
+    log._on_truncation = Mock(side_effect=damaged)
+    with pytest.raises(StorageError):
+        log.truncate_to(0)
+    assert log.recovery_point == 0
+    assert broker.maintenance.flush_due(NOW) == 1
+    assert log.recovery_point == 1
+
+
+def test_flush_that_a_truncation_overtook_is_repeated(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    log = broker.log(TPS[0], flush_ms=0)
+    append(log)
+    broker.files.during_flush = log.lower_checkpoints_to_end
+    broker.maintenance.flush_due(NOW)
+    assert log.recovery_point == 0
+    assert broker.maintenance.flush_due(NOW) == 1
+    assert log.recovery_point == 1
+
+
+def test_unexpected_error_leaves_the_other_logs_to_the_next_call(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    logs = [broker.log(tp, flush_ms=0) for tp in TPS]
+    for log in logs:
+        append(log)
+
+    def fail() -> None:
+        raise MemoryError
+
+    broker.files.during_flush = fail
+    with pytest.raises(MemoryError):
+        broker.maintenance.flush_due(NOW)
+    broker.maintenance.flush_due(NOW)
+    assert [log.recovery_point for log in logs] == [1, 1]
+
+
 def test_unflushed_segments_of_a_crash_are_flushed_after_it(tmp_path: Path) -> None:
     crashed = Broker(tmp_path)
     for _ in range(9):
@@ -160,8 +217,7 @@ def test_flush_that_lacked_a_descriptor_is_tried_again(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     log = broker.log(TPS[0], flush_ms=0)
     append(log)
-    broker.files.none_is_left = True
+    broker.files.during_flush = Mock(side_effect=OutOfDescriptorsError("none is left"))
     assert broker.maintenance.flush_due(NOW) == 0
-    broker.files.none_is_left = False
     assert broker.maintenance.flush_due(NOW) == 1
     assert log.recovery_point == 1

@@ -592,7 +592,8 @@ def test_flush_round_continues_while_logs_are_removed(machine: Machine) -> None:
 
         def get(self, tp: TopicPartition, default: object = None) -> Log | None:
             found = super().get(tp)
-            self.pop(ORDERS[4 if tp == ORDERS[1] else 1], None)
+            if tp in (ORDERS[1], ORDERS[4]):
+                self.pop(ORDERS[4 if tp == ORDERS[1] else 1], None)
             return found
 
     manager = machine.start()
