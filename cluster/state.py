@@ -17,7 +17,7 @@ NO_VERSION = -1
 
 
 class LeaderAndEpoch(NamedTuple):
-    """The leader of a partition in a leader epoch; `leader` −1: there is none, or it is unknown."""
+    """The leader of a partition in a leader epoch. `leader` is −1 if there is none, or if it is unknown."""
 
     leader: int
     epoch: int

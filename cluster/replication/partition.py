@@ -126,8 +126,8 @@ class Partition:
     """One partition as this broker sees it.
 
     leader_epoch        of the last state applied; only rises
-    announced           the latest leader of which this broker has been told. It may begin to lead before its state is
-                        applied here. No leader, after a stop for another reason
+    announced           the leader of the latest epoch of which this broker was told, also before it has applied the
+                        state. NO_LEADER if this broker has stopped leading and knows no successor
     partition_epoch     the version of the state znode that `isr` was read from or written as; only rises
     isr                 confirmed by ZooKeeper
     pending             the one proposal whose outcome is not known
@@ -261,11 +261,17 @@ class Partition:
         self.followers = {}
         return changed
 
-    def stop(self, successor: LeaderAndEpoch | None = None) -> None:
+    def announce(self, leader: LeaderAndEpoch) -> None:
+        """Note the leader of an epoch, unless the leader of a later epoch is known. The role does not change."""
+        if leader.epoch >= self.announced.epoch:
+            self.announced = leader
+
+    def stop(self) -> None:
         """Answer no requests until the controller sends a new role: the replica has resigned, was stopped, or lost its
-        disk. `successor` is the next leader if it is known.
+        disk.
         """
-        self.announced = successor or LeaderAndEpoch(NO_LEADER, self.leader_epoch)
+        if self.announced.leader == self.broker_id:
+            self.announced = LeaderAndEpoch(NO_LEADER, self.announced.epoch)
         self.role = Role.STOPPED
         self.pending = None
         self.followers = {}
@@ -273,7 +279,7 @@ class Partition:
     def _apply(self, versioned: VersionedState, replicas: tuple[int, ...]) -> None:
         self.leader = versioned.state.leader
         self.leader_epoch = versioned.state.leader_epoch
-        self.announced = LeaderAndEpoch(self.leader, self.leader_epoch)
+        self.announce(LeaderAndEpoch(self.leader, self.leader_epoch))
         self.controller_epoch = versioned.state.controller_epoch
         self.isr = versioned.state.isr
         self.partition_epoch = versioned.partition_epoch
@@ -460,6 +466,7 @@ class Partition:
         """
         if actual.state.leader_epoch > self.leader_epoch:
             self.leader_epoch = actual.state.leader_epoch
+            self.announce(LeaderAndEpoch(actual.state.leader, actual.state.leader_epoch))
         else:
             self.partition_epoch = max(self.partition_epoch, actual.partition_epoch)
 

@@ -151,7 +151,7 @@ class Broker:
             self._replicas.purgatories.consumer_sessions,
             topic_configs,
             self._fetchers.has_lost,
-            self._replicas.announced_leader,
+            self._replicas.latest_leader,
         )
         for listener in listeners:
             if listener.for_kafka_clients:

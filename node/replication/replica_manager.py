@@ -35,7 +35,7 @@ from tidelog.errors import (
     StorageError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.model import TopicPartition
+from tidelog.model import NO_LEADER, TopicPartition
 from tidelog.protocol.control_messages import TopicInfo
 
 log = logging.getLogger(__name__)
@@ -127,10 +127,19 @@ class ReplicaManager:
         """Return the replica, or None if this broker hosts none."""
         return self._replicas.get(tp)
 
-    def announced_leader(self, tp: TopicPartition) -> LeaderAndEpoch | None:
-        """Return the latest leader of which this broker's replica was told, or None if it hosts no replica."""
-        replica = self.get(tp)
-        return None if replica is None else replica.partition.announced
+    def latest_leader(self, tp: TopicPartition) -> LeaderAndEpoch:
+        """Return the leader of the latest epoch that the replica or the metadata cache knows, or NO_LEADER.
+
+        A replica is told of its leader before the metadata cache is, because LeaderAndIsr comes before UpdateMetadata.
+        """
+        state, topic, replica = self.metadata.partition_state(*tp), self.metadata.topic(tp.topic), self.get(tp)
+        latest = LeaderAndEpoch(NO_LEADER, -1) if state is None else LeaderAndEpoch(state.leader, state.leader_epoch)
+        if replica is not None and (topic is None or topic.topic_id == replica.topic_id):
+            latest = max(replica.partition.announced, latest, key=lambda each: each.epoch)
+        leads = replica is not None and replica.partition.is_leader
+        if latest.leader == self.broker_id and not leads:
+            return LeaderAndEpoch(NO_LEADER, latest.epoch)
+        return latest
 
     def get_or_raise(self, tp: TopicPartition) -> Replica:
         """Return the replica, even if its disk has failed, or raise an error if this broker hosts none.
@@ -349,13 +358,13 @@ class ReplicaManager:
             if replica.topic_partition not in but:
                 self.resign(replica)
 
-    def resign(self, replica: Replica, successor: LeaderAndEpoch | None = None) -> None:
+    def resign(self, replica: Replica) -> None:
         """Stop leading the partition, and answer its waiting requests; do nothing if this broker does not lead it.
 
-        The answers name the successor, if it is known. This broker follows once the controller's request takes effect.
+        This broker follows once the controller has named the new leader.
         """
         if replica.partition.is_leader:
-            replica.partition.stop(successor)
+            replica.partition.stop()
             self.epoch_ended(replica)
 
     def code_of(self, error: BrokerError, tp: TopicPartition) -> int:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.replication.partition import Facts, Partition, Role
-from cluster.state import PartitionState, VersionedState
+from cluster.state import LeaderAndEpoch, PartitionState, VersionedState
 from tidelog.model import TopicPartition
 
 MAX_LAG_MS = 1000
@@ -283,6 +283,15 @@ def test_any_other_conflict_ends_the_leadership() -> None:
         if actual is not None:
             assert partition.is_stale(state()), "a repetition of what was overtaken does not bring it back"
             assert not partition.is_stale(actual)
+
+
+def test_announced_leader_of_the_latest_epoch_is_kept() -> None:
+    partition = leader(isr=[1], end=10)
+    assert partition.announced == (1, 5)
+    partition.announce(LeaderAndEpoch(3, 7))
+    partition.announce(LeaderAndEpoch(2, 6))
+    partition.make_follower(state(leader=2, epoch=6, version=9), (1, 2, 3))
+    assert (partition.announced, partition.leader) == ((3, 7), 2)
 
 
 def test_resigned_leader_accepts_an_earlier_version_of_the_later_epoch() -> None:

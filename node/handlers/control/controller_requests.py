@@ -27,7 +27,7 @@ from tidelog.errors import (
     StaleControllerEpochError,
     StorageError,
 )
-from tidelog.model import NO_LEADER, TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.protocol.control_messages import (
     ANY_EPOCH,
     BrokerInfo,
@@ -194,8 +194,9 @@ class ControllerRequests:
         for each in request.partitions:
             replica = self._replicas.get(TopicPartition(each.topic, each.partition))
             if replica is not None and self._is_led_by_another(replica, each):
-                leader = NO_LEADER if isinstance(each, StopReplicaPartition) else each.leader
-                self._replicas.resign(replica, LeaderAndEpoch(leader, each.leader_epoch))
+                if isinstance(each, PartitionStateMessage):
+                    replica.partition.announce(LeaderAndEpoch(each.leader, each.leader_epoch))
+                self._replicas.resign(replica)
 
     def _is_led_by_another(self, replica: Replica, state: PartitionStateMessage | StopReplicaPartition) -> bool:
         if state.leader_epoch <= replica.partition.leader_epoch:

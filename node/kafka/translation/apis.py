@@ -11,7 +11,7 @@ from node.kafka.translation.configs import ConfigTranslation
 from node.kafka.translation.groups.admin import GroupAdminTranslation
 from node.kafka.translation.groups.membership import GroupMembershipTranslation
 from node.kafka.translation.groups.offsets import GroupOffsetTranslation
-from node.kafka.translation.leaders import AnnouncedLeader
+from node.kafka.translation.leaders import LatestLeader
 from node.kafka.translation.log_offsets import LogOffsetTranslation
 from node.kafka.translation.metadata import MetadataTranslation
 from node.kafka.translation.producers import ProducerTranslation
@@ -82,17 +82,17 @@ def kafka_apis(
     sessions: ConsumerSessions,
     topic_configs: TopicConfigs,
     has_lost: Callable[[int], bool],
-    announced_leader: AnnouncedLeader,
+    latest_leader: LatestLeader,
 ) -> list[KafkaApi]:
     """Return the APIs of one broker, in front of its handler of typed requests.
 
-    sessions          the fetch sessions, whose members the handler makes active when their partitions change
-    topic_configs     returns a topic's effective settings, given the settings that the topic itself has
-    has_lost          returns whether this broker has lost the connection to the broker of this id
-    announced_leader  returns the latest leader of which this broker's replica of a partition was told
+    sessions        the fetch sessions, whose members the handler makes active when their partitions change
+    topic_configs   returns a topic's effective settings, given the settings that the topic itself has
+    has_lost        returns whether this broker has lost the connection to the broker of this id
+    latest_leader   returns the leader of a partition in the latest epoch that this broker knows
     """
     names = TopicNames(metadata)
-    records = RecordTranslation(handle, metadata, names, clock, sessions, announced_leader)
+    records = RecordTranslation(handle, metadata, names, clock, sessions, latest_leader)
     offsets = LogOffsetTranslation(handle)
     where, producers = MetadataTranslation(handle, metadata, names, clock, has_lost), ProducerTranslation(handle)
     apis = [

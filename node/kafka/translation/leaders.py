@@ -14,24 +14,22 @@ from tidelog.protocol.kafka.messages.records import LeaderIdAndEpoch, NodeEndpoi
 _MOVED = frozenset({NotLeaderOrFollowerError.code, FencedLeaderEpochError.code})
 
 
-#: Returns the latest leader of which the broker's replica of a partition was told, or None without a replica.
-AnnouncedLeader = Callable[[TopicPartition], LeaderAndEpoch | None]
+#: Returns the leader of a partition in the latest epoch that the broker knows.
+LatestLeader = Callable[[TopicPartition], LeaderAndEpoch]
 
 
 class LeaderHints:
     """Collects the leaders that one response names, and their addresses on the client's listener.
-
-    A replica knows its new leader before the metadata cache does, because LeaderAndIsr comes before UpdateMetadata.
 
     is_understood   whether the version of the response has the field `current_leader`
     endpoints       the addresses of all leaders that were named so far
     """
 
     def __init__(
-        self, metadata: MetadataCache, announced_leader: AnnouncedLeader, listener: str, is_understood: bool
+        self, metadata: MetadataCache, latest_leader: LatestLeader, listener: str, is_understood: bool
     ) -> None:
         self._metadata = metadata
-        self._announced_leader = announced_leader
+        self._latest_leader = latest_leader
         self._listener = listener
         self._is_understood = is_understood
         self._named: dict[int, NodeEndpoint] = {}
@@ -48,17 +46,10 @@ class LeaderHints:
         """
         if error_code not in _MOVED or not self._is_understood:
             return {}
-        leader, leader_epoch = self._latest(topic, partition)
+        leader, leader_epoch = self._latest_leader(TopicPartition(topic, partition))
         broker = None if leader == NO_LEADER else self._metadata.brokers.get(leader)
         address = None if broker is None else broker.endpoint_of(self._listener)
         if address is None:
             return {}
         self._named[leader] = NodeEndpoint(node_id=leader, host=address.host, port=address.port)
         return {"current_leader": LeaderIdAndEpoch(leader_id=leader, leader_epoch=leader_epoch)}
-
-    def _latest(self, topic: str, partition: int) -> LeaderAndEpoch:
-        """Return the leader that the replica was told, unless the metadata cache has one of a later epoch."""
-        state = self._metadata.partition_state(topic, partition)
-        cached = LeaderAndEpoch(NO_LEADER, -1) if state is None else LeaderAndEpoch(state.leader, state.leader_epoch)
-        announced = self._announced_leader(TopicPartition(topic, partition))
-        return cached if announced is None or announced.epoch < cached.epoch else announced

@@ -8,7 +8,7 @@ from node.kafka.calls import Call, NativeHandler, Outcome, converted
 from node.kafka.old_requests import OldFormatPartition, ZstdFreePartition
 from node.kafka.topic_names import TopicNames
 from node.kafka.translation.by_topic import by_topic
-from node.kafka.translation.leaders import AnnouncedLeader, LeaderHints
+from node.kafka.translation.leaders import LatestLeader, LeaderHints
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnection
 from node.net.stored_fetch_partition import StoredFetchPartition
@@ -60,17 +60,17 @@ class RecordTranslation:
         names: TopicNames,
         clock: Clock,
         sessions: ConsumerSessions,
-        announced_leader: AnnouncedLeader,
+        latest_leader: LatestLeader,
     ) -> None:
         self._handle = handle
         self._metadata = metadata
         self._names = names
         self._clock = clock
         self._sessions = sessions
-        self._announced_leader = announced_leader
+        self._latest_leader = latest_leader
 
     def _hints(self, call: Call, first_version: int) -> LeaderHints:
-        return LeaderHints(self._metadata, self._announced_leader, call.context.listener, call.version >= first_version)
+        return LeaderHints(self._metadata, self._latest_leader, call.context.listener, call.version >= first_version)
 
     # --- Produce -------------------------------------------------------------------------------------
 

@@ -9,13 +9,13 @@ from typing import Any
 from node.controller.controller_elector import ControllerElector
 from node.handlers.configs import Configs
 from node.kafka.calls import NativeHandler
-from node.kafka.translation.leaders import AnnouncedLeader
+from node.kafka.translation.leaders import LatestLeader
 from node.metadata.auto_topic_creation import AutoTopicCreation
 from node.metadata.metadata_cache import MetadataCache
 from node.net.server import RequestContext
 from node.replication.sessions.consumer_sessions import ConsumerSessions
 from tests.node.controller_cluster import Broker
-from tests.node.kafka.kafka_requests import apis_of, ask_one_of
+from tests.node.kafka.kafka_requests import apis_of, ask_one_of, no_latest_leader
 from tests.node.topic_settings import MemoryBrokers
 from tidelog.protocol import messages as native
 from tidelog.protocol.control_messages import UpdateMetadataRequest
@@ -38,10 +38,10 @@ class KafkaClient:
         metadata: MetadataCache,
         before_each: Callable[[], None] = lambda: None,
         sessions: ConsumerSessions | None = None,
-        announced_leader: AnnouncedLeader = lambda _: None,
+        latest_leader: LatestLeader = no_latest_leader,
     ) -> None:
         self._before_each = before_each
-        self._apis = apis_of(handle, metadata, sessions=sessions, announced_leader=announced_leader)
+        self._apis = apis_of(handle, metadata, sessions=sessions, latest_leader=latest_leader)
 
     async def ask(self, request: Request, version: int) -> Any:
         """Return the response, as the version carries it, to a request as the version carries it."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from cluster.state import LeaderAndEpoch
 from node.kafka.calls import Call, KafkaApi, Later, NativeHandler
 from node.kafka.translation.apis import kafka_apis
-from node.kafka.translation.leaders import AnnouncedLeader
+from node.kafka.translation.leaders import LatestLeader
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnection, ClientConnections, Traffic
 from node.net.server import RequestContext
@@ -17,6 +18,7 @@ from storage.configs.log_config import LogConfig
 from tests.node.memory_node import Node
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import BrokerError
+from tidelog.model import NO_LEADER, TopicPartition
 from tidelog.protocol.kafka.codec import decode, encode
 from tidelog.protocol.kafka.schema import Request, Response
 
@@ -28,13 +30,18 @@ def new_sessions() -> ConsumerSessions:
     return ConsumerSessions(on_end=lambda session: None)
 
 
+def no_latest_leader(tp: TopicPartition) -> LeaderAndEpoch:
+    """Return the latest leader that a broker knows of which no controller has told anything."""
+    return LeaderAndEpoch(NO_LEADER, -1)
+
+
 def apis_of(
     handle: NativeHandler,
     metadata: MetadataCache | None = None,
     clock: Clock | None = None,
     sessions: ConsumerSessions | None = None,
     has_lost: Callable[[int], bool] = lambda broker_id: False,
-    announced_leader: AnnouncedLeader = lambda tp: None,
+    latest_leader: LatestLeader = no_latest_leader,
 ) -> list[KafkaApi]:
     """Return the APIs of a broker whose file has no settings, in front of a handler of typed requests."""
     return kafka_apis(
@@ -44,7 +51,7 @@ def apis_of(
         new_sessions() if sessions is None else sessions,
         lambda configs: describe_topic(configs, lambda name: (), LogConfig()),
         has_lost,
-        announced_leader,
+        latest_leader,
     )
 
 

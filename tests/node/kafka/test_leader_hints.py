@@ -1,4 +1,4 @@
-"""The leader that a response names for a partition that has moved, by the replica and by the metadata cache."""
+"""A response names the new leader of a partition with its address on the client's listener, if both are known."""
 
 from __future__ import annotations
 
@@ -7,39 +7,37 @@ import pytest
 from cluster.state import LeaderAndEpoch
 from node.kafka.translation.leaders import LeaderHints
 from node.metadata.metadata_cache import MetadataCache
-from tidelog.errors import NotLeaderOrFollowerError
+from tidelog.errors import FencedLeaderEpochError, NotLeaderOrFollowerError, UnknownTopicOrPartitionError
 from tidelog.model import NO_LEADER
-from tidelog.protocol.control_messages import (
-    BrokerInfo,
-    ListenerAddress,
-    PartitionStateMessage,
-    UpdateMetadataRequest,
-)
-from tidelog.protocol.kafka.messages.records import LeaderIdAndEpoch
+from tidelog.protocol.control_messages import BrokerInfo, ListenerAddress
+from tidelog.protocol.kafka.messages.records import LeaderIdAndEpoch, NodeEndpoint
+
+MOVED = NotLeaderOrFollowerError.code
 
 
-def metadata_with_leader_1_in_epoch_3() -> MetadataCache:
-    live = tuple(BrokerInfo(each, 1, (ListenerAddress("KAFKA", f"host-{each}", 9092),)) for each in (1, 2))
-    state = PartitionStateMessage("t", 0, 1, leader=1, leader_epoch=3, isr=(1, 2), partition_epoch=3, replicas=(1, 2))
+def hints_of(leader: LeaderAndEpoch, *, listener: str = "KAFKA", is_understood: bool = True) -> LeaderHints:
     metadata = MetadataCache("c")
-    metadata.set_brokers(live, 0)
-    metadata.update(UpdateMetadataRequest(1, 1, live, (state,), ()))
-    return metadata
+    metadata.set_brokers([BrokerInfo(2, 1, (ListenerAddress("KAFKA", "host-2", 9092),))], 0)
+    return LeaderHints(metadata, lambda tp: leader, listener, is_understood)
+
+
+@pytest.mark.parametrize("code", [MOVED, FencedLeaderEpochError.code])
+def test_known_leader_is_named_with_its_address(code: int) -> None:
+    hints = hints_of(LeaderAndEpoch(2, 4))
+    assert hints.note_leader("t", 0, code) == {"current_leader": LeaderIdAndEpoch(leader_id=2, leader_epoch=4)}
+    assert hints.endpoints == (NodeEndpoint(node_id=2, host="host-2", port=9092),)
 
 
 @pytest.mark.parametrize(
-    ("announced", "named"),
+    ("hints", "code"),
     [
-        pytest.param(None, (1, 3), id="no replica here"),
-        pytest.param(LeaderAndEpoch(2, 2), (1, 3), id="the replica was told of an earlier epoch"),
-        pytest.param(LeaderAndEpoch(2, 4), (2, 4), id="the replica was told of a later epoch"),
-        pytest.param(LeaderAndEpoch(NO_LEADER, 3), None, id="the replica stopped in this epoch"),
-        pytest.param(LeaderAndEpoch(9, 4), None, id="the leader has no address"),
+        pytest.param(hints_of(LeaderAndEpoch(NO_LEADER, 4)), MOVED, id="no leader is known"),
+        pytest.param(hints_of(LeaderAndEpoch(9, 4)), MOVED, id="the leader is not live"),
+        pytest.param(hints_of(LeaderAndEpoch(2, 4), listener="KAFKA_2"), MOVED, id="no address on this listener"),
+        pytest.param(hints_of(LeaderAndEpoch(2, 4), is_understood=False), MOVED, id="a version without the field"),
+        pytest.param(hints_of(LeaderAndEpoch(2, 4)), UnknownTopicOrPartitionError.code, id="another error"),
     ],
 )
-def test_latest_known_leader_is_named(announced: LeaderAndEpoch | None, named: tuple[int, int] | None) -> None:
-    hints = LeaderHints(metadata_with_leader_1_in_epoch_3(), lambda tp: announced, "KAFKA", True)
-    fields = hints.note_leader("t", 0, NotLeaderOrFollowerError.code)
-    expected = {} if named is None else {"current_leader": LeaderIdAndEpoch(leader_id=named[0], leader_epoch=named[1])}
-    assert fields == expected
-    assert [each.node_id for each in hints.endpoints] == ([] if named is None else [named[0]])
+def test_no_leader_is_named(hints: LeaderHints, code: int) -> None:
+    assert hints.note_leader("t", 0, code) == {}
+    assert hints.endpoints == ()

@@ -52,7 +52,7 @@ class Stage:
                 node.handlers.handle,
                 node.metadata,
                 sessions=node.purgatories.consumer_sessions,
-                announced_leader=node.replicas.announced_leader,
+                latest_leader=node.replicas.latest_leader,
             )
             for broker_id, node in cluster.nodes.items()
         }

@@ -9,6 +9,7 @@ from itertools import pairwise
 from struct import unpack_from
 from typing import Any
 
+from cluster.state import LeaderAndEpoch
 from node.kafka.connection import Connection
 from node.kafka.listener import KafkaListener
 from node.kafka.refused_native_client import RefusedNativeClient
@@ -18,7 +19,7 @@ from node.net.client_connections import ClientConnections
 from node.replication.sessions.consumer_sessions import ConsumerSessions
 from tidelog.clock import SystemClock
 from tidelog.errors import InvalidRequestError
-from tidelog.model import Endpoint
+from tidelog.model import NO_LEADER, Endpoint
 from tidelog.protocol.codec import RequestHeader, encode
 from tidelog.protocol.kafka.apis import APIS, request_class
 from tidelog.protocol.kafka.headers import encode_request
@@ -90,7 +91,7 @@ def _listener() -> tuple[asyncio.AbstractEventLoop, KafkaListener, _Failures]:
         ConsumerSessions(on_end=lambda _: None),
         topic_configs=lambda _: (),
         has_lost=lambda _: False,
-        announced_leader=lambda _: None,
+        latest_leader=lambda _: LeaderAndEpoch(NO_LEADER, -1),
     )
     clients = ClientConnections(clock, lambda name: name)
     listener = KafkaListener(Endpoint("127.0.0.1", 1), "KAFKA", apis, clock, native_addresses=list, clients=clients)
