@@ -48,7 +48,8 @@ _LEADER = 1
 _TOPIC = "probed"
 _REJECTED = 3_000
 
-_CONNECTIONS = {"idle": 5_000, "slow-writers": 1_000, "slow-readers": 100, "fetches": 5_000}
+#: The brokers accept 10,000 connections by default.
+_CONNECTIONS = {"idle": 9_900, "slow-writers": 1_000, "slow-readers": 100, "fetches": 5_000}
 _KINDS = {
     "garbage": "a peer that sends garbage",
     "pipeline": "a peer that pipelines without reading",
