@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import confluent_kafka as ck
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from tests.clients.cluster_under_test import IS_CONTROL, ClusterUnderTest
 from tests.clients.languages.shell_tools import command_of, run_tool
@@ -327,9 +326,11 @@ def topic(cluster: ClusterUnderTest) -> str:
 def group(cluster: ClusterUnderTest, topic: str) -> str:
     """Return a new group that has committed the offset 2 in each partition."""
     name = f"tools-group-{next(_numbers)}"
-    admin = AdminClient({"bootstrap.servers": cluster.kafka_bootstrap_servers})
+    # A consumer asks until there is a coordinator. An AdminClient gives up while __consumer_offsets is being created.
+    consumer = ck.Consumer({"bootstrap.servers": cluster.kafka_bootstrap_servers, "group.id": name})
     offsets = [ck.TopicPartition(topic, partition, 2) for partition in range(PARTITIONS)]
-    admin.alter_consumer_group_offsets([ck.ConsumerGroupTopicPartitions(name, offsets)])[name].result(30)
+    assert all(each.error is None for each in consumer.commit(offsets=offsets, asynchronous=False))
+    consumer.close()
     return name
 
 
