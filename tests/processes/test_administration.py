@@ -55,6 +55,7 @@ def log_start(cluster: RunningCluster, topic: str) -> int | None:
     return cluster.admin.describe_topics([topic])[0].partitions[0].log_start_offset
 
 
+@pytest.mark.slow
 def test_changed_setting_applies_to_the_next_record_and_after_a_restart(cluster: RunningCluster, shell: Shell) -> None:
     (tp,) = cluster.create_topic("limits")
     assert refusal_of(cluster, "limits", b"x" * 500) is None
@@ -258,6 +259,7 @@ def test_refused_change_changes_nothing(cluster: RunningCluster) -> None:
 # --- deleting records --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_records_stay_deleted_on_every_replica_after_a_restart(cluster: RunningCluster, shell: Shell) -> None:
     (tp,) = cluster.create_topic("trimmed")
     shell.succeed("produce", "trimmed", given=b"a\nb\nc\nd\n")

@@ -11,6 +11,8 @@ from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.replica_files import assert_replicas_identical
 from tidelog import Producer, TopicPartition
 
+pytestmark = pytest.mark.slow
+
 
 def produce(cluster: RunningCluster, tp: TopicPartition, values: range) -> None:
     with Producer(cluster.bootstrap_servers) as producer:

@@ -19,6 +19,8 @@ from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tests.reserved_ports import reserved_port
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 
+pytestmark = pytest.mark.slow
+
 LONG_SESSION_S = 10
 
 

@@ -18,6 +18,8 @@ from tidelog import Consumer, Producer
 from tidelog.model import Endpoint
 from tidelog.protocol.listeners import Listener
 
+pytestmark = pytest.mark.slow
+
 S = 60
 ADVERTISED = "advertised.listeners"
 

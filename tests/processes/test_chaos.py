@@ -17,6 +17,7 @@ from tidelog.local.state import load_state
 from verify.chaos.run_directory import clean_up
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.xdist_group("chaos"),  # not at once, because each test has three busy brokers
     pytest.mark.timeout(400),
     pytest.mark.skipif(shutil.which("java") is None and "JAVA_HOME" not in os.environ, reason="needs Java"),

@@ -222,6 +222,7 @@ def drain(shell: Shell, topic: str, *options: str) -> bytes:
     return shell.succeed("consume", topic, *options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ODD_CASES, ids=lambda case: case.name)
 def test_bound_outside_the_log_prints_one_line_and_the_rest_is_read(shell: Shell, case: Case) -> None:
     outcome = shell.run(*case.arguments.split())
@@ -458,6 +459,7 @@ def test_a_data_directory_that_cannot_be_written_is_refused(newcomer: Shell, pla
     assert outcome.status == 1
 
 
+@pytest.mark.slow
 def test_port_in_use_is_named_and_no_process_remains(newcomer: Shell) -> None:
     newcomer.succeed("up", "--brokers", "1", "--detach")
     newcomer.succeed("down")
@@ -524,6 +526,7 @@ def test_a_killed_up_leaves_a_cluster_that_down_can_stop(newcomer: Shell, up: li
     assert processes_of(newcomer.home) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_sigterm_to_up_stops_all_processes(newcomer: Shell, up: list[str], number: signal.Signals) -> None:
     with newcomer.start(*up) as process:

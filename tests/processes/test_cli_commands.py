@@ -14,7 +14,7 @@ from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.command import Shell
 from tests.processes.harness.waiting import wait_for
 
-pytestmark = pytest.mark.xdist_group("commands")  # all tests share one cluster
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("commands")]  # all tests share one cluster
 
 SMALL_LOGS = {"log_file_max_bytes": 4096, "log_file_backups": 2, "log_level": "DEBUG"}
 

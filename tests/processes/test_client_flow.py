@@ -13,6 +13,8 @@ from tests.processes.harness.waiting import wait_for
 from tidelog import Consumer, Producer, TopicPartition
 from tidelog.errors import BufferExhaustedError, ClosedError, OffsetOutOfRangeError, TimeoutError
 
+pytestmark = pytest.mark.slow
+
 
 def test_consumer_pauses_iterates_and_gets_errors_for_invalid_calls(cluster: RunningCluster) -> None:
     first, second = cluster.create_topic("t", partitions=2)

@@ -27,6 +27,8 @@ from tidelog.records.header import iter_headers
 from verify.chaos.faults.support.shim import Page, Shim
 from verify.chaos.targets.undo import UndoFile
 
+pytestmark = pytest.mark.slow
+
 SOON = {"replica_high_watermark_checkpoint_interval_ms": 100, "log_flush_offset_checkpoint_interval_ms": 100}
 
 

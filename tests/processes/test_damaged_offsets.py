@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from storage.configs.log_config import LogConfig
 from storage.files import RealFiles
 from storage.log.log import Log
@@ -15,6 +17,8 @@ from tests.processes.harness.waiting import wait_for
 from tidelog import Consumer, OffsetAndMetadata, TopicPartition
 from tidelog.groups.offsets_topic import CommitKey, GroupKey, encode_key
 from tidelog.records.encode import encode_batch
+
+pytestmark = pytest.mark.slow
 
 GROUP = "g"
 WARNING = "were skipped"

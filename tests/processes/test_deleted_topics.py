@@ -16,6 +16,8 @@ from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tests.processes.harness.workload import Workload
 from tidelog.protocol.messages import FetchPartition, FetchRequest, FetchResponse
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 3
 
 

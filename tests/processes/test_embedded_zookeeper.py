@@ -44,6 +44,7 @@ def test_zookeeper_serves_as_soon_as_start_returns(zookeeper: EmbeddedZooKeeper)
     assert "binding to port" in zookeeper.log_file.read_text()
 
 
+@pytest.mark.slow
 def test_port_and_data_are_kept_from_one_start_to_the_next(zookeeper: EmbeddedZooKeeper) -> None:
     zookeeper.start()
     write_and_read(zookeeper, "/kept", b"still here")

@@ -17,6 +17,7 @@ def synced(cluster: RunningCluster, tp: TopicPartition) -> set[int]:
     return {read_offsets(files, local.broker_dir(each) / RECOVERY_POINTS).get(tp, 0) for each in cluster.broker_ids}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster", [{"log_flush_offset_checkpoint_interval_ms": 20}], indirect=True)
 def test_acknowledged_records_are_flushed_on_every_replica_if_configured(cluster: RunningCluster) -> None:
     (durable,) = cluster.create_topic("durable", configs={"flush.messages": "1"})

@@ -20,7 +20,7 @@ from tidelog.errors import InvalidTopicError, PolicyViolationError
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
 from tidelog.model import TopicPartition
 
-pytestmark = pytest.mark.xdist_group("group commands")  # all tests share one cluster
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("group commands")]  # all tests share one cluster
 
 
 @pytest.fixture(scope="module")

@@ -102,6 +102,7 @@ def wait_seen(tps: Collection[TopicPartition], count: int, *all_: Member) -> Non
     assert sorted(record for each in all_ for record in each.seen) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_remaining_member_gets_all_partitions_when_the_other_closes(cluster: RunningCluster, strategy: str) -> None:
     tps = cluster.create_topic("t", partitions=6)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.processes.harness.cluster import running_cluster
 from tests.processes.harness.command import Shell
+
+pytestmark = pytest.mark.slow
 
 #: Lines about brokers' addresses, the controller, and the topic that brokers create by themselves.
 WORTH_READING = re.compile(

@@ -8,6 +8,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 from tests.processes.harness.cluster import running_cluster
 from tests.processes.harness.waiting import wait_for
 from tidelog import Producer, TopicPartition
@@ -16,6 +18,8 @@ from tidelog.history.broker_events import Broker
 from tidelog.history.history_files import read_history
 from verify.checker.checker import Checker
 from verify.checker.findings import Finding
+
+pytestmark = pytest.mark.slow
 
 E = TypeVar("E", broker_events.BecomeLeader, broker_events.Ack, broker_events.Append)
 

@@ -14,6 +14,8 @@ from tests.processes.harness.waiting import wait_bitten, wait_for
 from tidelog import Consumer, Producer
 from tidelog.errors import NotEnoughReplicasError, TimeoutError
 
+pytestmark = pytest.mark.slow
+
 QUICK = {"replica_lag_time_max_ms": 2000}
 #: Longer than any pause here, so that ZooKeeper has no opinion about a stopped follower.
 UNHURRIED = {**QUICK, "zookeeper_session_timeout_ms": 10_000}

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from struct import pack
 
+import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tests.processes.harness.cluster import running_cluster
@@ -51,6 +52,7 @@ def is_served(connection: socket.socket, request: bytes) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_settings_limit_frames_and_connections_of_kafkas_clients(tmp_path: Path) -> None:
     with (
         running_cluster(tmp_path, brokers=1, socket_request_max_bytes=MOST_BYTES, max_connections_per_ip=2) as cluster,

@@ -48,6 +48,7 @@ def leader_other_than(cluster: RunningCluster, tps: list[TopicPartition], not_by
     return next(leader for tp in tps if (leader := cluster.leader(tp)) != not_by)
 
 
+@pytest.mark.slow
 def test_ports_of_a_dead_broker_are_kept_for_its_next_start(tmp_path: Path) -> None:
     with running_cluster(tmp_path, 1) as cluster:
         ports = cluster.local.known_state().broker(1).ports
@@ -76,6 +77,7 @@ def test_killed_leader_loses_no_record(cluster: RunningCluster) -> None:
         cluster.restart(victim)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster", [LONG_SESSION], indirect=True)
 def test_killed_follower_leaves_the_isr_and_rejoins(cluster: RunningCluster) -> None:
     (tp,) = cluster.create_topic("t")
@@ -91,6 +93,7 @@ def test_killed_follower_leaves_the_isr_and_rejoins(cluster: RunningCluster) -> 
         cluster.restart(victim)
 
 
+@pytest.mark.slow
 def test_last_replica_acknowledges_nothing_and_serves_committed_records(cluster: RunningCluster) -> None:
     (tp,) = cluster.create_topic("t")
     leader = cluster.leader(tp)
@@ -147,6 +150,7 @@ def test_killed_controller_does_not_affect_other_brokers_partitions(
             cluster.restart(victim)
 
 
+@pytest.mark.slow
 def test_all_brokers_killed_at_once_return_with_all_records(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("t", partitions=3)
     with ordeal(cluster, tps) as under:

@@ -20,6 +20,8 @@ from tidelog.protocol.messages import (
 )
 from tidelog.records.encode import encode_batch
 
+pytestmark = pytest.mark.slow
+
 
 def test_follower_answers_produce_and_list_offsets_with_not_leader(cluster: RunningCluster) -> None:
     (tp,) = cluster.create_topic("t")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+import pytest
 from confluent_kafka.admin import AdminClient as KafkaAdminClient
 
 from tests.processes.harness.cluster import running_cluster
@@ -13,6 +14,8 @@ from tests.reserved_ports import reserved_port
 from tidelog import Admin, Consumer, Producer
 from tidelog.model import Endpoint
 from tidelog.protocol.listeners import Listener
+
+pytestmark = pytest.mark.slow
 
 _WARNING = "there is no authentication yet"
 

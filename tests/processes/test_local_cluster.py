@@ -22,6 +22,8 @@ from tidelog.local.cluster import LocalCluster
 from tidelog.local.processes.ports import choose_port
 from tidelog.local.state import load_state, save_state
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:

@@ -19,6 +19,8 @@ from tests.processes.harness.workload import FILL_KEY
 from tests.processes.test_log_directories import TwoDisks, two_disks
 from tidelog import ConfigResource, ElectionType, NewTopic, Producer, TopicPartition
 
+pytestmark = pytest.mark.slow
+
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 

@@ -18,6 +18,8 @@ from tidelog import TopicPartition
 from tidelog.errors import InvalidReplicationFactorError, StorageError
 from tidelog.local.broker import broker_command, broker_environment
 
+pytestmark = pytest.mark.slow
+
 SOON = {"replica_high_watermark_checkpoint_interval_ms": 300}
 
 

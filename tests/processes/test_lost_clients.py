@@ -32,6 +32,8 @@ with Producer(sys.argv[1]) as producer:
 CONSUME = """
 import sys
 from tidelog import Consumer, TopicPartition
+
+pytestmark = pytest.mark.slow
 with Consumer(sys.argv[1], auto_offset_reset="latest", fetch_min_bytes=1 << 20, fetch_max_wait_ms=3_000) as consumer:
     consumer.assign([TopicPartition("idle", 0)])
     print("ready", flush=True)

@@ -11,6 +11,8 @@ from tests.processes.harness.replica_files import assert_replicas_identical, end
 from tests.processes.harness.waiting import require_bite, wait_for
 from tests.processes.harness.workload import Workload
 
+pytestmark = pytest.mark.slow
+
 
 def lose_machine(cluster: RunningCluster, broker_id: int, tail_bytes: int = 0) -> None:
     """The broker does not run. Its boot id is an earlier one, and the last segment of each log of `t` lost its tail."""

@@ -16,6 +16,8 @@ from tests.processes.harness.workload import Workload
 from tidelog import ElectionType, NewPartitions, TopicPartition
 from tidelog.errors import ElectionNotNeededError, InvalidPartitionsError, InvalidReplicaAssignmentError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def four(tmp_path: Path) -> Iterator[RunningCluster]:

@@ -35,6 +35,8 @@ from tidelog.protocol.group_messages import (
 from tidelog.protocol.messages import DescribePartition
 from verify.chaos.clients.support.lines import Lines
 
+pytestmark = pytest.mark.slow
+
 MY_GROUP = "demoGroup"
 TOPIC = "demoTopic"
 BACKOFF_S = 0.1

@@ -15,6 +15,8 @@ from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.command import Shell
 from tests.processes.harness.waiting import wait_for
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def shell(cluster: RunningCluster, tmp_path: Path) -> Iterator[Shell]:

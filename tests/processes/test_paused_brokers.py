@@ -18,6 +18,8 @@ from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tidelog.errors import NotLeaderOrFollowerError
 from tidelog.local.broker import broker_environment
 
+pytestmark = pytest.mark.slow
+
 SHORT_SESSION = {"zookeeper_session_timeout_ms": 3000}
 
 

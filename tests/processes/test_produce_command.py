@@ -16,6 +16,8 @@ from tests.processes.harness.waiting import wait_for
 from tests.processes.harness.workload import read_all
 from tidelog import TopicPartition
 
+pytestmark = pytest.mark.slow
+
 COMMAND = Path(sys.executable).parent / "tidelog"
 PARTITIONS = 6
 

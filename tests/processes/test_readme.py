@@ -15,6 +15,8 @@ import pytest
 
 from tests.processes.harness.command import TIDELOG, Shell, a_newcomer
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 README, GUIDE = (ROOT / "README.md").read_text(), (ROOT / "docs" / "GUIDE.md").read_text()
 

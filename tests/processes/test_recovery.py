@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.workload import Workload
 from tidelog import TopicPartition
+
+pytestmark = pytest.mark.slow
 
 INDEX = f"t-0/{0:020}.index"
 

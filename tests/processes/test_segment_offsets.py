@@ -47,6 +47,7 @@ def compare(cluster: RunningCluster, tps: list[TopicPartition], rng: random.Rand
     return empty, QUERIES * len(tps)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_offsets_before_a_time_match_kafkas_old_algorithm(cluster: RunningCluster) -> None:
     seed = random.randrange(1 << 32)

@@ -58,6 +58,7 @@ def test_wrong_shared_settings_print_one_line(shell: Shell, tmp_path: Path, text
     assert not (shell.home / "zookeeper").exists(), "the file is checked before ZooKeeper starts"
 
 
+@pytest.mark.slow
 def test_error_is_taken_from_the_current_process_only(shell: Shell, tmp_path: Path) -> None:
     shell.succeed("up", "--brokers", "1", "--detach")
     shell.succeed("down")

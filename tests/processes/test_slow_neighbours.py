@@ -28,6 +28,8 @@ BULK_BYTES = 10_000
 READ = """
 import sys
 from tidelog import Consumer, TopicPartition
+
+pytestmark = pytest.mark.slow
 much = dict(max_partition_fetch_bytes=32 << 20, fetch_max_bytes=32 << 20)
 with Consumer(sys.argv[1], auto_offset_reset="earliest", **much) as consumer:
     consumer.assign([TopicPartition("bulk", 0)])

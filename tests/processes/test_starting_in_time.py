@@ -18,6 +18,8 @@ from tests.processes.harness.waiting import wait_for
 from tidelog import Consumer, NoOffset, OlderRecords, Producer, StartingPoint, StartReason, TopicPartition
 from tidelog.errors import LeaderNotAvailableError, TimeoutError, UnknownTopicOrPartitionError
 
+pytestmark = pytest.mark.slow
+
 HOUR_MS = 3_600_000
 
 

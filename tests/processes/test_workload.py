@@ -26,6 +26,8 @@ from verify.chaos.workload import Workload, create_topics
 from verify.checker.inputs.logs import read_final_log
 from verify.checker.inputs.run_directory import RunDirectory
 
+pytestmark = pytest.mark.slow
+
 LEAST_RATE = 200
 LOAD = Load(rate=400, delivery_timeout_ms=8_000)
 

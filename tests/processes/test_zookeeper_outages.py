@@ -24,6 +24,8 @@ from tidelog.local.zookeeper import EmbeddedZooKeeper
 from tidelog.model import Endpoint
 from verify.chaos.targets.zookeeper_proxy import BAD_VERSION, MULTI, SET_DATA, Fate, Request, ZooKeeperProxy
 
+pytestmark = pytest.mark.slow
+
 LONG_SESSION = {"zookeeper_session_timeout_ms": 10_000}
 SHORT_SESSION = {"zookeeper_session_timeout_ms": 3000}
 #: Clients retry every half second, and both processors may be busy.

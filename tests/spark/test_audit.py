@@ -14,7 +14,7 @@ from journal_audit import JOURNAL_SCHEMA, Figures, compare, digest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
-pytestmark = pytest.mark.xdist_group("spark")  # all tests share one Spark session
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]  # all tests share one Spark session
 
 Sent = tuple[int, int, bytes]  # partition, offset, value
 Audit = Callable[..., Figures]

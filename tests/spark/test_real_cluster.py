@@ -26,7 +26,7 @@ from tests.processes.harness.waiting import wait_for
 from tests.processes.harness.workload import Workload
 from tidelog import Consumer, Producer, TopicPartition
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 
 #: How long a stream may take on a machine whose two slow cores other tests use as well.
 DEADLINE_S = 240

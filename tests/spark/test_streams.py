@@ -129,6 +129,7 @@ def test_trap_2_with_real_spark_crash_in_batch_0_loses_nothing(
     query.stop()
 
 
+@pytest.mark.slow
 def test_trap_3_with_real_spark_available_now_reads_all_and_stops(
     spark: SparkSession, cluster: FileCluster, tmp_path: Path
 ) -> None:
@@ -173,6 +174,7 @@ def test_trap_5_with_real_spark_idle_query_waits_and_stops_at_once(
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.slow
 def test_a_restart_from_the_checkpoint_reads_each_record_once(
     spark: SparkSession, cluster: FileCluster, tmp_path: Path
 ) -> None:
@@ -186,6 +188,7 @@ def test_a_restart_from_the_checkpoint_reads_each_record_once(
     assert seen == sorted(value.decode() for value in cluster.values(T0) if value)
 
 
+@pytest.mark.slow
 def test_trap_9_with_real_spark_truncated_log_is_read_on_if_allowed(
     spark: SparkSession, cluster: FileCluster, tmp_path: Path
 ) -> None:
@@ -211,6 +214,7 @@ def test_progress_shows_the_streams_offsets(spark: SparkSession, cluster: FileCl
     assert json.loads(source["endOffset"]) == {"t": {"0": 2, "1": 0}}
 
 
+@pytest.mark.slow
 def test_batch_write_sends_keys_values_headers_and_partitions(spark: SparkSession, cluster: FileCluster) -> None:
     frame = spark.sql(
         "select 't' topic, 1 partition, 'k' key, cast('v' as binary) value, "

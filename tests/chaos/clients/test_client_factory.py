@@ -16,6 +16,7 @@ from verify.chaos.payload import producer_of
 TOPICS = (LoadTopic("orders", 2),)
 
 
+@pytest.mark.slow
 @on_virtual_time
 async def test_all_processes_together_have_the_rate_of_the_load() -> None:
     stage = World(*TOPICS)
