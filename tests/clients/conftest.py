@@ -1,4 +1,4 @@
-"""One cluster of three brokers for all tests of foreign clients, whose xdist group is `clients`."""
+"""Three brokers for tests of foreign clients. Tests of one xdist group run in one worker, and share one cluster."""
 
 from __future__ import annotations
 

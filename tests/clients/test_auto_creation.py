@@ -16,7 +16,7 @@ from tests.processes.harness.cluster import RunningCluster
 from tidelog import Admin, Consumer, Producer, TopicPartition
 from tidelog.errors import UnknownTopicOrPartitionError
 
-pytestmark = pytest.mark.xdist_group("clients")  # all tests share one cluster
+pytestmark = pytest.mark.xdist_group("clients, second cluster")  # so that two workers share the tests of clients
 
 #: librdkafka's wait for a topic that may be on its way. Its default is 30 s.
 IMPATIENT = {"topic.metadata.propagation.max.ms": "1000"}

@@ -21,7 +21,7 @@ from tests.processes.harness.command import Shell
 from tests.processes.harness.waiting import wait_for
 from tidelog import Consumer, Producer, TopicPartition
 
-pytestmark = pytest.mark.xdist_group("clients")  # all tests share one cluster
+pytestmark = pytest.mark.xdist_group("clients, second cluster")  # so that two workers share the tests of clients
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ from tests.clients.record_stream import RecordStream
 from tests.processes.harness.waiting import wait_for
 from tidelog import TopicPartition
 
-pytestmark = pytest.mark.xdist_group("clients")  # all tests share one cluster
+pytestmark = pytest.mark.xdist_group("clients, second cluster")  # so that two workers share the tests of clients
 
 Client = Callable[[str], ForeignClient]
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from tidelog.errors import NoBrokersError
 
 PAGE = Path(__file__).parents[2] / "docs" / "KAFKA-CLIENTS.md"
 
-pytestmark = pytest.mark.xdist_group("clients")  # all tests share one cluster
+pytestmark = pytest.mark.xdist_group("clients, second cluster")  # so that two workers share the tests of clients
 
 
 def test_kafka_client_at_our_port_is_named_in_the_brokers_log(cluster: RunningCluster) -> None:
