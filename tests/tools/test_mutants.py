@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,37 +37,73 @@ ASKED_FOR = {
     "tombstone-dropped-early",
 }
 
+#: The beginnings of the lines in a patch that name the changed file.
+NAMES = re.compile(r"^(diff --git a/|--- a/|\+\+\+ b/)", re.MULTILINE)
 
-@pytest.mark.parametrize("mutant", all_mutants(), ids=lambda mutant: mutant.name)
-def test_every_patch_applies_and_names_tests_that_exist(mutant: Mutant) -> None:
-    assert Worktree(PROJECT).complaint(mutant) == ""
-    assert all((PROJECT / test.partition("::")[0]).is_file() for test in mutant.tests)
+
+@cache
+def mutants() -> tuple[Mutant, ...]:
+    """Return all planted bugs. One process reads the patches once."""
+    return tuple(all_mutants())
+
+
+def complaints(tree: Path, chosen: Sequence[Mutant], copies: Path) -> str:
+    """Return git's errors for the patches that do not apply to the tree, or "" if each patch applies alone.
+
+    One run of git checks all patches, because hundreds of runs take seconds. Each patch gets its own copy of the files
+    that it changes, in the directory with the name of the patch.
+    """
+    for mutant in chosen:
+        for file in filter(Path.is_file, (tree / name for name in mutant.files)):
+            copy = copies / mutant.name / file.relative_to(tree)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+    diffs = [
+        NAMES.sub(rf"\1{mutant.name}/", "".join(mutant.path.read_text().partition("\ndiff ")[1:])) for mutant in chosen
+    ]
+    command, environment = ["git", "apply", "--check", "--numstat"], {"GIT_CEILING_DIRECTORIES": str(copies.parent)}
+    done = subprocess.run(
+        command, input="".join(diffs), cwd=copies, env=os.environ | environment, capture_output=True, text=True
+    )
+    if done.returncode:
+        return done.stderr or f"git apply ended with {done.returncode}"
+    # Git skips a diff whose head it cannot read.
+    read = {line.split("\t")[2].partition("/")[0] for line in done.stdout.splitlines()}
+    return "".join(f"{mutant.path}: git finds no diff\n" for mutant in chosen if mutant.name not in read)
+
+
+def test_every_patch_applies_and_names_tests_that_exist(tmp_path: Path) -> None:
+    assert complaints(PROJECT, mutants(), tmp_path) == ""
+    tests = [(mutant.name, test) for mutant in mutants() for test in mutant.tests]
+    assert [(name, test) for name, test in tests if not (PROJECT / test.partition("::")[0]).is_file()] == []
 
 
 def test_required_bugs_are_among_the_patches() -> None:
-    assert {mutant.name for mutant in all_mutants()} >= ASKED_FOR
-    assert {mutant.row for mutant in all_mutants()} - {""} == ROWS
+    assert {mutant.name for mutant in mutants()} >= ASKED_FOR
+    assert {mutant.row for mutant in mutants()} - {""} == ROWS
 
 
-@pytest.mark.parametrize("mutant", all_mutants(), ids=lambda mutant: mutant.name)
-def test_every_bug_was_found_within_100_runs_and_by_a_test(mutant: Mutant) -> None:
-    named = [each for each in mutant.recorded.values() if each.said]
-    assert SUITE in {each.finder for each in named}
-    assert {each.finder for each in named} == set(mutant.found_by)
-    assert all(each.runs <= MOST_RUNS for each in named)
-    assert (PROJECT / mutant.recorded[SUITE].said.partition("::")[0]).is_file()
+def test_every_bug_was_found_within_100_runs_and_by_a_test() -> None:
+    for mutant in mutants():
+        named = [each for each in mutant.recorded.values() if each.said]
+        assert SUITE in {each.finder for each in named}, mutant.name
+        assert {each.finder for each in named} == set(mutant.found_by), mutant.name
+        assert all(each.runs <= MOST_RUNS for each in named), mutant.name
+        assert (PROJECT / mutant.recorded[SUITE].said.partition("::")[0]).is_file(), mutant.name
 
 
 def test_page_of_planted_bugs_equals_the_table_of_the_patches() -> None:
-    assert PAGE.read_text() == table(all_mutants()), "scripts/mutants --table > docs/decisions/planted-bugs.md"
+    assert PAGE.read_text() == table(mutants()), "scripts/mutants --table > docs/decisions/planted-bugs.md"
 
 
 def test_ten_bugs_at_least_are_not_on_the_list_of_faults() -> None:
-    assert sum(not mutant.row for mutant in all_mutants()) >= 10
+    assert sum(not mutant.row for mutant in mutants()) >= 10
 
 
 @pytest.fixture
-def small_project(tmp_path: Path) -> Worktree:
+def small_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worktree:
+    # The small project's tests need no plugin, and pytest takes most of its time to load the plugins.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     (tmp_path / "sum.py").write_text("def total(a: int, b: int) -> int:\n    return a + b\n")
     (tmp_path / "test_sum.py").write_text("import sum\n\n\ndef test_sum() -> None:\n    assert sum.total(2, 2) == 4\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\npythonpath = .\n")
@@ -75,6 +115,17 @@ def planted(tree: Path, old: str, new: str, more: str = "") -> Mutant:
     hunk = f"--- a/sum.py\n+++ b/sum.py\n@@ -1,2 +1,2 @@\n def total(a: int, b: int) -> int:\n-{old}\n+{new}\n"
     path.write_text(f"Bug: wrong sums\nRed: test_sum.py\n{more}\ndiff --git a/sum.py b/sum.py\n{hunk}")
     return Mutant.read(path)
+
+
+def test_all_patches_are_checked_alone_and_stale_ones_named(small_project: Worktree, tmp_path: Path) -> None:
+    tree = small_project.tree
+    fits = planted(tree, "    return a + b", "    return a - b")
+    fits = replace(fits, name="fits", path=fits.path.rename(tree / "fits.patch"))
+    assert complaints(tree, [fits, replace(fits, name="fits-too")], tmp_path / "1") == ""
+    stale = planted(tree, "    return a / b", "    return a - b")
+    assert "patch failed: bug/sum.py:1" in complaints(tree, [fits, stale], tmp_path / "2")
+    stale.path.write_text("Bug: wrong sums\nRed: test_sum.py\n\ndiff --gti a/sum.py b/sum.py\n")
+    assert complaints(tree, [fits, stale], tmp_path / "3") == f"{stale.path}: git finds no diff\n"
 
 
 @pytest.mark.parametrize(
@@ -327,8 +378,8 @@ def test_detector_searches_for_the_bugs_that_name_it(
     monkeypatch.setattr(__main__, "run", note)
     monkeypatch.setattr(__main__, "copy_tree", lambda tree: None)
     assert command("--dirty", "--by", "simulator")[0] == 0
-    assert chosen[0] == [mutant.name for mutant in all_mutants() if SIMULATOR in mutant.found_by]
-    monkeypatch.setattr(__main__, "all_mutants", lambda: [mutant for mutant in all_mutants() if not mutant.row][:1])
+    assert chosen[0] == [mutant.name for mutant in mutants() if SIMULATOR in mutant.found_by]
+    monkeypatch.setattr(__main__, "all_mutants", lambda: [mutant for mutant in mutants() if not mutant.row][:1])
     assert "no patch says that chaos finds it; --try-all" in command("--dirty", "--by", "chaos")[2]
     assert command("--dirty", "--by", "chaos", "--try-all")[0] == 0
 
@@ -383,5 +434,5 @@ def test_terminal_shows_the_progress(small_project: Worktree) -> None:
 @pytest.mark.parametrize("name", ["equal-time-entry-skipped", pytest.param("torn-tail-kept", marks=pytest.mark.slow)])
 def test_suite_finds_a_bug_planted_in_a_copy_of_this_tree(name: str, tmp_path: Path) -> None:
     copy_tree(tmp_path)
-    (mutant,) = (mutant for mutant in all_mutants() if mutant.name == name)
+    (mutant,) = (mutant for mutant in mutants() if mutant.name == name)
     assert run(Worktree(tmp_path), [mutant]) == 0
