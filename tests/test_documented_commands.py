@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import click
@@ -28,19 +30,49 @@ TYPED = [(name, command) for name, text in DOCUMENTS.items() for command in type
 MENTIONED = [(name, command) for name, text in DOCUMENTS.items() for command in mentioned_in(text)]
 
 
+def module_of(script: str) -> str | None:
+    """Return the module to which the script passes its arguments, or None if there is no such module."""
+    module = re.search(r'-m ([\w.]+) "\$@"$', SCRIPTS[script], re.MULTILINE)
+    return module[1] if module else None
+
+
+#: Prints the help of each module among the arguments, as JSON.
+PRINT_HELPS = """
+import contextlib, io, json, runpy, sys
+helps, modules = {}, sys.argv[1:]
+for module in modules:
+    sys.argv = [module, "--help"]
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        try:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            assert not end.code, (module, end.code)
+    helps[module] = printed.getvalue()
+print(json.dumps(helps))
+"""
+
+
+@cache
+def helps() -> dict[str, str]:
+    """Return the help of each module that a script runs. One process prints all, because they import the same files."""
+    modules = [module for module in map(module_of, SCRIPTS) if module]
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", PRINT_HELPS, *modules],
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "PYTHONPYCACHEPREFIX": sys.pycache_prefix or ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    printed: dict[str, str] = json.loads(done.stdout)
+    return printed
+
+
 def options_of(script: str) -> set[str]:
     """Return the options that the script's own help lists, or the script's own code if it has no help."""
     text = SCRIPTS[script]
-    if module := re.search(r'-m ([\w.]+) "\$@"$', text, re.MULTILINE):
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", module[1], "--help"],
-            env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-        return set(re.findall(OPTION, done.stdout))
+    if module := module_of(script):
+        return set(re.findall(OPTION, helps()[module]))
     if command := re.search(r'^exec (tidelog .*) "\$@"$', text, re.MULTILINE):
         return {"--help", *(option for param in find(command[1])[0].params for option in param.opts)}
     return set(re.findall(rf"== ({OPTION})", text))
@@ -77,6 +109,7 @@ def test_documents_contain_commands() -> None:
     assert len(MENTIONED) > 80
 
 
+@pytest.mark.xdist_group("helps of scripts")  # one process reads all of them once
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_documented_options_of_a_script_exist(script: str) -> None:
     assert documented_options(script) - options_of(script) == set()
