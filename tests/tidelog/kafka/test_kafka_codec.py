@@ -9,10 +9,8 @@ import sys
 import tracemalloc
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
-from tests.tidelog.kafka.any_kafka_message import MESSAGES, any_message, versions
+from tests.tidelog.kafka.any_kafka_message import MESSAGES, any_message, small_message, versions
 from tidelog.errors import ProtocolError, UnsupportedVersionError
 from tidelog.protocol.kafka.codec import decode, encode, encode_buffers
 from tidelog.protocol.kafka.messages.group_membership import HeartbeatRequest, JoinGroupResponse
@@ -44,15 +42,16 @@ EACH = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
 
 
 @EACH
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
-@given(data=st.data())
-def test_messages_round_trip_in_every_version(cls: type[Message], data: st.DataObject) -> None:
+def test_messages_round_trip_in_every_version(cls: type[Message]) -> None:
+    rng = random.Random(cls.__name__)
     for version in versions(cls):
-        message = data.draw(any_message(cls, version))
-        body = encode(message, version)
-        assert decode(cls, version, body) == message
-        assert encode(decode(cls, version, body), version) == body
-        assert b"".join(encode_buffers(message, version)) == body
+        for _ in range(12):
+            message = any_message(rng, cls, version)
+            body = encode(message, version)
+            decoded = decode(cls, version, body)
+            assert decoded == message
+            assert encode(decoded, version) == body
+            assert b"".join(encode_buffers(message, version)) == body
 
 
 @EACH
@@ -89,9 +88,12 @@ def test_damaged_messages_decode_or_are_a_protocol_error(cls: type[Message]) -> 
 
 @EACH
 def test_huge_lengths_allocate_nothing(cls: type[Message]) -> None:
-    """Each place of the message contains 2 GiB once, in all forms of lengths."""
+    """Each place of the message contains 2 GiB once, in all forms of lengths.
+
+    The message is small, because tracing makes the decoder ten times as slow.
+    """
     for version in {cls.valid.first, cls.valid.last}:
-        body = encode(kafka_example(cls, version), version)
+        body = encode(small_message(cls, version), version)
         assert decode(cls, version, body)
         tracemalloc.start()
         try:
