@@ -1,6 +1,6 @@
 """Generates values of Kafka's messages from the description of their fields.
 
-A generator of random numbers makes them, because Hypothesis takes fifty times as long for these large messages.
+A generator of random numbers makes them, because Hypothesis took ninety times as long for these large messages.
 """
 
 from __future__ import annotations
