@@ -31,7 +31,7 @@ from verify.checker.findings import Finding
 from verify.checker.inputs.logs import FinalLog, read_final_log, write_final_log
 from verify.checker.inputs.run_directory import RunDirectory
 
-pytestmark = [pytest.mark.xdist_group("chaos clients of confluent-kafka"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("chaos clients of confluent-kafka"), pytest.mark.timeout(240)]
 pytest.importorskip("confluent_kafka")
 
 LOAD = Load(rate=300, processes=1, kafka_processes=1, delivery_timeout_ms=8_000)

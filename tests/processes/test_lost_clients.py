@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.processes.harness.clients import client
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.leaks import sockets_of, waiting_requests
@@ -10,6 +12,8 @@ from tests.processes.harness.replica_files import assert_replicas_identical
 from tests.processes.harness.waiting import require_bite, wait_for
 from tests.processes.harness.workload import read_all
 from tidelog import Consumer, TopicPartition
+
+pytestmark = pytest.mark.slow
 
 CLIENTS = 3
 
@@ -32,8 +36,6 @@ with Producer(sys.argv[1]) as producer:
 CONSUME = """
 import sys
 from tidelog import Consumer, TopicPartition
-
-pytestmark = pytest.mark.slow
 with Consumer(sys.argv[1], auto_offset_reset="latest", fetch_min_bytes=1 << 20, fetch_max_wait_ms=3_000) as consumer:
     consumer.assign([TopicPartition("idle", 0)])
     print("ready", flush=True)

@@ -122,6 +122,7 @@ def test_every_block_of_readme_and_guide_is_typed_here_or_elsewhere() -> None:
     assert list(SHOWS) == list(dict.fromkeys(commands()))
 
 
+@pytest.mark.slow
 def test_every_command_works_as_typed_and_prints_something(shell: Shell) -> None:
     for typed in commands()[:-1]:
         status, shown = run(shell, typed)

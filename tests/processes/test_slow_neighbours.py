@@ -18,6 +18,8 @@ from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tidelog import NewTopic, Producer, TopicPartition
 from tidelog.model import Endpoint
 
+pytestmark = pytest.mark.slow
+
 #: The limit for other clients' acknowledgements; a client that waited for the slow one would take longer.
 LONGEST_PAUSE_S = 1.5
 #: Sooner than a broker gives up a client of which it hears nothing at all.
@@ -28,8 +30,6 @@ BULK_BYTES = 10_000
 READ = """
 import sys
 from tidelog import Consumer, TopicPartition
-
-pytestmark = pytest.mark.slow
 much = dict(max_partition_fetch_bytes=32 << 20, fetch_max_bytes=32 << 20)
 with Consumer(sys.argv[1], auto_offset_reset="earliest", **much) as consumer:
     consumer.assign([TopicPartition("bulk", 0)])

@@ -11,7 +11,10 @@ from tests.processes.harness.cluster import RunningCluster
 from tidelog import Consumer, Producer, StartReason, TopicPartition
 
 # The group does not wait for more members than it has.
-pytestmark = pytest.mark.parametrize("cluster", [{"group_initial_rebalance_delay_ms": 0}], indirect=True)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.parametrize("cluster", [{"group_initial_rebalance_delay_ms": 0}], indirect=True),
+]
 
 TOPIC = "topicA"
 HOUR_MS = 3_600_000

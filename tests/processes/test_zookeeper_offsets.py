@@ -27,7 +27,7 @@ from tidelog.protocol.group_messages import (
     OffsetFetchResponse,
 )
 
-pytestmark = pytest.mark.xdist_group("zookeeper_offsets")  # all tests share one cluster
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("zookeeper_offsets")]  # all tests share one cluster
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from stage_progress import StageProgress
+
+pytestmark = pytest.mark.xdist_group("spark")  # all tests share one Spark session
 
 
 def test_a_running_stage_is_written_with_its_tasks(spark: SparkSession, tmp_path: Path) -> None:
