@@ -10,6 +10,7 @@ import pytest
 
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.command import Shell
+from tests.processes.harness.sampling import each_fourth
 from tests.processes.harness.waiting import wait_for
 from tidelog import ConfigResource, Producer
 from tidelog.errors import (
@@ -129,35 +130,41 @@ def test_broker_describes_its_own_settings(cluster: RunningCluster, shell: Shell
 
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
-    [
-        (("topic", "alter", "wrong", "--config", "retention.ms=soon"), 1, "retention.ms=soon: must be a whole number"),
-        (("topic", "alter", "wrong", "--config", "retention=5"), 1, "did you mean retention.ms?"),
-        (("topic", "alter", "wrong", "--config", "retention.ms"), 2, "is not KEY=VALUE"),
-        (("topic", "alter", "wrong", "--config", "flush.ms=1", "--delete-config", "flush.ms"), 2, "named twice"),
-        (("topic", "alter", "wrong"), 2, "nothing to change"),
-        (("topic", "alter", "nowhere", "--config", "flush.ms=1"), 1, "no topic 'nowhere'"),
-        (("topic", "elect", "wrong", "--partition", "9"), 1, "no partition 9: its only partition is 0"),
-        (("topic", "reassign", "wrong", "--replicas", "9:1,2"), 1, "no partition 9: its only partition is 0"),
-        (("topic", "reassign", "wrong", "--replicas=-1:1"), 2, "'-1:1' is not P:ID,ID…"),
-        (("topic", "reassign", "wrong", "--replicas", "0:-1"), 2, "'0:-1' is not P:ID,ID…"),
-        (("topic", "reassign", "wrong", "--replicas", "0:1,1"), 2, "'0:1,1' names a broker twice"),
-        (("topic", "reassign", "wrong", "--replicas", f"0:{10**30}"), 2, "is not P:ID,ID…"),
-        (
-            ("topic", "reassign", "wrong", "--replicas", "0:9"),
-            1,
-            "partition 0: broker 9 is not in the cluster now (there are: 1, 2, 3)",
-        ),
-        (
-            ("topic", "reassign", "wrong", "--drain-broker", "9"),
-            1,
-            "broker 9 is not in the cluster now",
-        ),
-        (("topic", "reassign", "wrong", "--drain-broker", "1"), 1, "start more brokers"),
-        (("config", "describe", "nowhere"), 1, "no topic 'nowhere'"),
-        (("config", "describe", "--broker", "9"), 1, "broker 9 is not in the cluster now (there are: 1, 2, 3)"),
-        (("config", "describe"), 2, "name a TOPIC, or give --broker"),
-        (("config", "describe", "wrong", "--broker", "1"), 2, "name a TOPIC, or give --broker"),
-    ],
+    each_fourth(
+        [
+            (
+                ("topic", "alter", "wrong", "--config", "retention.ms=soon"),
+                1,
+                "retention.ms=soon: must be a whole number",
+            ),
+            (("topic", "alter", "wrong", "--config", "retention=5"), 1, "did you mean retention.ms?"),
+            (("topic", "alter", "wrong", "--config", "retention.ms"), 2, "is not KEY=VALUE"),
+            (("topic", "alter", "wrong", "--config", "flush.ms=1", "--delete-config", "flush.ms"), 2, "named twice"),
+            (("topic", "alter", "wrong"), 2, "nothing to change"),
+            (("topic", "alter", "nowhere", "--config", "flush.ms=1"), 1, "no topic 'nowhere'"),
+            (("topic", "elect", "wrong", "--partition", "9"), 1, "no partition 9: its only partition is 0"),
+            (("topic", "reassign", "wrong", "--replicas", "9:1,2"), 1, "no partition 9: its only partition is 0"),
+            (("topic", "reassign", "wrong", "--replicas=-1:1"), 2, "'-1:1' is not P:ID,ID…"),
+            (("topic", "reassign", "wrong", "--replicas", "0:-1"), 2, "'0:-1' is not P:ID,ID…"),
+            (("topic", "reassign", "wrong", "--replicas", "0:1,1"), 2, "'0:1,1' names a broker twice"),
+            (("topic", "reassign", "wrong", "--replicas", f"0:{10**30}"), 2, "is not P:ID,ID…"),
+            (
+                ("topic", "reassign", "wrong", "--replicas", "0:9"),
+                1,
+                "partition 0: broker 9 is not in the cluster now (there are: 1, 2, 3)",
+            ),
+            (
+                ("topic", "reassign", "wrong", "--drain-broker", "9"),
+                1,
+                "broker 9 is not in the cluster now",
+            ),
+            (("topic", "reassign", "wrong", "--drain-broker", "1"), 1, "start more brokers"),
+            (("config", "describe", "nowhere"), 1, "no topic 'nowhere'"),
+            (("config", "describe", "--broker", "9"), 1, "broker 9 is not in the cluster now (there are: 1, 2, 3)"),
+            (("config", "describe"), 2, "name a TOPIC, or give --broker"),
+            (("config", "describe", "wrong", "--broker", "1"), 2, "name a TOPIC, or give --broker"),
+        ]
+    ),
 )
 def test_impossible_requests_print_one_line(
     cluster: RunningCluster, shell: Shell, arguments: tuple[str, ...], status: int, says: str
@@ -321,25 +328,27 @@ def test_log_directories_are_shown_with_sizes_lag_and_free_space(cluster: Runnin
 
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
-    [
-        (
-            ("topic", "delete-records", "wrong", "--before", "0:9"),
-            1,
-            "cannot delete records of wrong/0 before offset 9: its committed records end at 0",
-        ),
-        (
-            ("topic", "delete-records", "compact", "--before", "0:0"),
-            1,
-            "cannot delete records of 'compact', because it is only compacted",
-        ),
-        (("topic", "delete-records", "wrong", "--before", "7:0"), 1, "has no partition 7"),
-        (("topic", "delete-records", "nowhere", "--before", "0:0"), 1, "no topic 'nowhere'"),
-        (("topic", "delete-records", "wrong", "--before", "0:-1"), 2, "is not PARTITION:OFFSET"),
-        (("topic", "delete-records", "wrong", "--before", "0:1", "--before", "0:2"), 2, "named twice"),
-        (("topic", "delete-records", "wrong"), 2, "--before"),
-        (("logdirs", "--broker", "9"), 1, "broker 9 is not in the cluster now"),
-        (("logdirs", "--topic", "nowhere"), 1, "nowhere"),
-    ],
+    each_fourth(
+        [
+            (
+                ("topic", "delete-records", "wrong", "--before", "0:9"),
+                1,
+                "cannot delete records of wrong/0 before offset 9: its committed records end at 0",
+            ),
+            (
+                ("topic", "delete-records", "compact", "--before", "0:0"),
+                1,
+                "cannot delete records of 'compact', because it is only compacted",
+            ),
+            (("topic", "delete-records", "wrong", "--before", "7:0"), 1, "has no partition 7"),
+            (("topic", "delete-records", "nowhere", "--before", "0:0"), 1, "no topic 'nowhere'"),
+            (("topic", "delete-records", "wrong", "--before", "0:-1"), 2, "is not PARTITION:OFFSET"),
+            (("topic", "delete-records", "wrong", "--before", "0:1", "--before", "0:2"), 2, "named twice"),
+            (("topic", "delete-records", "wrong"), 2, "--before"),
+            (("logdirs", "--broker", "9"), 1, "broker 9 is not in the cluster now"),
+            (("logdirs", "--topic", "nowhere"), 1, "nowhere"),
+        ]
+    ),
 )
 def test_impossible_deletions_and_descriptions_print_one_line(
     cluster: RunningCluster, shell: Shell, arguments: tuple[str, ...], status: int, says: str

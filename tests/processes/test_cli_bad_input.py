@@ -17,6 +17,7 @@ import pytest
 import zmq
 
 from tests.processes.harness.command import Outcome, Shell, a_newcomer, processes_of
+from tests.processes.harness.sampling import each_fourth
 from tests.processes.harness.waiting import wait_bitten, wait_for
 
 pytestmark = pytest.mark.xdist_group("bad input")  # all tests share one cluster
@@ -230,11 +231,7 @@ def test_bound_outside_the_log_prints_one_line_and_the_rest_is_read(shell: Shell
     assert (outcome.status, outcome.output != b"") == (case.status, True)
 
 
-#: CI runs each fourth case.
-SAMPLED = [each if number % 4 == 0 else pytest.param(each, marks=pytest.mark.slow) for number, each in enumerate(CASES)]
-
-
-@pytest.mark.parametrize("case", SAMPLED, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", each_fourth(CASES), ids=lambda case: case.name)
 def test_wrong_input_prints_one_line(shell: Shell, case: Case) -> None:
     before = processes_of(shell.directory)
     outcome = shell.run(*case.arguments.split(), given=case.given, environment=case.environment)
