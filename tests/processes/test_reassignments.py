@@ -16,17 +16,23 @@ from tidelog import NewTopic, TopicPartition
 pytestmark = pytest.mark.slow
 
 TPS = [TopicPartition("t", partition) for partition in range(3)]
-BEFORE, AFTER = (1, 2, 3), (4, 2, 3)
+ADDED = 4
+BEFORE, AFTER = (1, 2, 3), (ADDED, 2, 3)
 
 
 @pytest.fixture
 def four(tmp_path: Path) -> Iterator[RunningCluster]:
-    """Four brokers, one of which has nothing yet."""
+    """Four brokers, one of which has nothing yet, and is not the controller."""
     with running_cluster(tmp_path, brokers=4) as cluster:
         topic = NewTopic("t", assignment={tp.partition: BEFORE for tp in TPS}, configs={"min.insync.replicas": "2"})
         cluster.admin.create_topics([topic])
         for tp in TPS:
             cluster.wait_in_sync(tp)
+        if cluster.controller() == ADDED:
+            epoch = cluster.broker_epoch(ADDED)
+            cluster.kill(ADDED)
+            cluster.restart(ADDED)
+            cluster.wait_serves(ADDED, since=epoch)
         yield cluster
 
 
@@ -58,14 +64,15 @@ def test_partitions_move_under_load(four: RunningCluster) -> None:
 
 @pytest.mark.parametrize("victim", ["the controller", "the broker that is added", "the broker that leaves"])
 def test_partitions_move_although_a_broker_is_killed_meanwhile(four: RunningCluster, victim: str) -> None:
-    brokers = {"the controller": four.controller(), "the broker that is added": 4, "the broker that leaves": 1}
+    brokers = {"the controller": four.controller(), "the broker that is added": ADDED, "the broker that leaves": 1}
     broker_id = brokers[victim]
     with ordeal(four, TPS) as under:
         under.workload.wait_acknowledged(2000)
-        move(four)
         epoch = four.broker_epoch(broker_id)
-        four.kill(broker_id)
-        require_bite("it died too late, all had moved", (left := unfinished(four)) and f"{len(left)} still to move")
+        with four.paused(ADDED):  # the moves cannot end before the kill
+            move(four)
+            four.kill(broker_id)
+            require_bite("it died too late, all had moved", (left := unfinished(four)) and f"{len(left)} still to move")
         under.workload.wait_acknowledged(100)
         four.restart(broker_id)
         four.wait_serves(broker_id, since=epoch)

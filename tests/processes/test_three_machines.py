@@ -63,7 +63,7 @@ class Machines:
         text = text.replace('http_listener = "127.0.0.1', f'http_listener = "127.0.0.{machine}')
         text = re.sub(r"10\.0\.0\.1|host-1", f"127.0.0.{machine}", text) if broker_id else text
         text = re.sub(r"host-(\d)", r"127.0.0.\1", text)
-        text = text.replace('"/disk', f'"{self._shell.directory}/machine-{machine}/disk')
+        text = re.sub(r'(?<=[" ])/disk', f"{self._shell.directory}/machine-{machine}/disk", text)
         return re.sub(r"(?<=:)96\d\d\b", lambda found: self._ports[found[0]], text)
 
     def start(self, machine: int) -> None:

@@ -170,12 +170,13 @@ class RunningCluster:
 
     @contextmanager
     def paused(self, broker_id: int) -> Iterator[None]:
-        """SIGSTOP, and SIGCONT at the end, also of a test that failed."""
+        """SIGSTOP, and SIGCONT at the end, also of a test that failed, unless the broker was killed meanwhile."""
         self.signal(broker_id, signal.SIGSTOP)
         try:
             yield
         finally:
-            self.signal(broker_id, signal.SIGCONT)
+            if (process := self.local.broker_process(broker_id)) is not None:
+                process.signal(signal.SIGCONT)
 
     def restart(self, broker_id: int) -> None:
         """Start a broker that does not run."""
