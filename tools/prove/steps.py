@@ -34,7 +34,7 @@ def all_steps(reports: Path, seed: int, jobs: int) -> list[Step]:
     jobs      the number of processes of the simulator
     """
     return [
-        Step("slow-tests", "the long tests", ("test", "--slow"), 45),
+        Step("slow-tests", "the long tests", ("test", "--slow"), 80),
         Step(
             "checker",
             "the checker judges a million writes in ten seconds",
