@@ -49,7 +49,6 @@ from tidelog.protocol.list_offsets_v0_messages import (
     SegmentOffsetsPartition,
 )
 from tidelog.protocol.messages import (
-    ApiVersionsResponse,
     BrokerAddress,
     CreatedTopic,
     CreateTopicsRequest,
@@ -325,7 +324,7 @@ class FakeCluster:
         if broker in self.hung:
             await asyncio.sleep(timeout_ms / 1000)
             raise TimeoutError(f"{endpoint} does not shake hands")
-        connection = FakeConnection(self, broker)
+        connection = FakeConnection(self, broker, endpoint)
         self.connections[broker].add(connection)
         return connection
 
@@ -556,8 +555,9 @@ class FakeCluster:
 class FakeConnection:
     """One client's connection to one broker."""
 
-    def __init__(self, cluster: FakeCluster, broker: int) -> None:
-        self.peer = ApiVersionsResponse(0, CLUSTER_ID, broker, 1, 0, ())
+    def __init__(self, cluster: FakeCluster, broker: int, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.broker_id = broker
         self.closed = False
         self._cluster = cluster
         self._broker = broker

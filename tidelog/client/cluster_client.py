@@ -12,15 +12,23 @@ import contextlib
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
+from tidelog.client.connections import (
+    CONNECT_TIMEOUT_MS,
+    Connections,
+    Opener,
+    Peer,
+    Purpose,
+    open_connection,
+    result_of,
+)
 from tidelog.client.metadata import ClusterView, TopicView, no_such_partition
 from tidelog.client.settings import ClientSettings
 from tidelog.client.tasks.background import Background, SupervisedTask
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import (
     BrokerError,
-    BrokerNotAvailableError,
     ClosedError,
     DisconnectedError,
     InternalError,
@@ -33,15 +41,10 @@ from tidelog.errors import (
     error_for,
 )
 from tidelog.model import Endpoint, TopicPartition
-from tidelog.protocol.messages import ApiVersionsResponse, MetadataRequest, MetadataResponse, Request, Response
-from tidelog.protocol.native.connection import Connection
+from tidelog.protocol.messages import MetadataRequest, MetadataResponse, Request, Response
 
-#: Timeout of opening a connection, handshake included.
-CONNECT_TIMEOUT_MS = 3_000
 #: First timeout of one broker's metadata answer; it doubles with each round in which no broker answers.
 METADATA_TIME_LIMIT_MS = 500
-#: For how long a broker that failed is asked last.
-AVOID_MS = 2_000
 #: After how long without an answer the client checks whether the partition has another leader.
 WATCH_MS = 1_000
 #: Brokers learn of a new topic or partition at different times; it does not exist if brokers deny it for longer.
@@ -53,30 +56,6 @@ TOPIC_IDLE_MS = 300_000
 
 #: Name of the metadata request's task in the messages of its failures.
 REFRESH = "a metadata refresh"
-
-
-class Peer(Protocol):
-    """The interface of a connection: `Connection` of `tidelog.protocol.native` and the tests' network implement it."""
-
-    peer: ApiVersionsResponse
-
-    @property
-    def closed(self) -> bool: ...
-
-    def send(self, request: Request, *, timeout_ms: int) -> asyncio.Future[Response]: ...
-
-    def send_no_reply(self, request: Request, *, timeout_ms: int) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Opener(Protocol):
-    """Connects to `endpoint` and shakes hands; returns the Peer, or raises DisconnectedError or TimeoutError.
-
-    cluster_id   the id that the broker's cluster must have; empty: any
-    """
-
-    async def __call__(self, endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Peer: ...
 
 
 class KnownCoordinator(NamedTuple):
@@ -91,18 +70,8 @@ class _Subscriber(NamedTuple):
     needs: Callable[[], Iterable[str]]
 
 
-_T = TypeVar("_T")
-
 #: Connects to one candidate within the given number of milliseconds.
 _PeerOf = Callable[[int], Awaitable[Peer]]
-
-
-async def open_connection(endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Peer:
-    """Open a connection over the real network, handshake included.
-
-    Raises DisconnectedError, TimeoutError after `timeout_ms`, and UnsupportedVersionError.
-    """
-    return await Connection.open(endpoint, client_id=client_id, timeout_ms=timeout_ms, cluster_id=cluster_id)
 
 
 class _RefusedError(NoBrokersError):
@@ -139,18 +108,13 @@ class ClusterClient:
         self.background = Background(self.lasting_backoff_ms)
         self._subscribers: list[_Subscriber] = []
         self._closers: list[Callable[[], Awaitable[None]]] = []
-        self._opener = opener
         self._rng = rng or random.Random()
         self._tracked: dict[str, int] = {}
         #: When a broker last answered about a topic, also that it is missing; and since when all answers say so.
         self._answered_ms: dict[str, int] = {}
         self._missing_since_ms: dict[str, int] = {}
         self._partition_missing_since_ms: dict[TopicPartition, int] = {}
-        self._peers: dict[int, Peer] = {}
-        self._addresses: dict[int, Endpoint] = {}
-        self._moved: set[int] = set()
-        self._opening: dict[int, asyncio.Task[Peer]] = {}
-        self._avoid_until_ms: dict[Endpoint, int] = {}
+        self._connections = Connections(settings.client_id, self.clock, opener, self.background)
         #: The broker that sent the latest metadata.
         self._metadata_source: Endpoint | None = None
         self._refreshing: asyncio.Task[None] | None = None
@@ -160,40 +124,23 @@ class ClusterClient:
 
     # --- one broker -------------------------------------------------------------------------------
 
-    def live_peer(self, broker_id: int) -> Peer | None:
-        """Return the open connection to a broker, else None.
+    def live_peer(self, broker_id: int, purpose: Purpose) -> Peer | None:
+        """Return the open connection to a broker at the address that the metadata shows, else None."""
+        return self._connections.live(broker_id, self.view.brokers.get(broker_id), purpose)
 
-        None also if the metadata shows that the broker has moved to another address.
-        """
-        live = self._peers.get(broker_id)
-        return None if live is None or live.closed or broker_id in self._moved else live
-
-    async def peer(self, broker_id: int, timeout_ms: int) -> Peer:
+    async def peer(self, broker_id: int, timeout_ms: int, purpose: Purpose = Purpose.GENERAL) -> Peer:
         """Return the live connection to a broker; open one if there is none. Concurrent calls share one attempt.
 
         Raises DisconnectedError if the broker is not in the metadata or does not listen. Raises BrokerNotAvailableError
         if another broker has this broker's address, TimeoutError (the attempt goes on), and ClosedError. After an error
         no request was sent.
         """
-        if live := self.live_peer(broker_id):
-            return live
-        if self._closed:
-            raise ClosedError("the client is closed")
         endpoint = self.view.brokers.get(broker_id)
         if endpoint is None:
+            if self._closed:
+                raise ClosedError("the client is closed")
             raise DisconnectedError(f"broker {broker_id} is not in the cluster at the moment")
-        opening = self._opening.get(broker_id)
-        if opening is None or opening.done():
-            opening = self.background.run(
-                f"the connection to broker {broker_id}", self._open(broker_id, endpoint), foreseen=(TidelogError,)
-            )
-            self._opening[broker_id] = opening
-        done, _ = await asyncio.wait({opening}, timeout=timeout_ms / 1000)
-        if not done:
-            raise TimeoutError(f"no connection to broker {broker_id} at {endpoint} in {timeout_ms} ms")
-        if opening.cancelled() and not self._closed:
-            raise DisconnectedError(f"the connection to broker {broker_id} at {endpoint} was cancelled from outside")
-        return self._result(opening)
+        return await self._connections.to_broker(broker_id, endpoint, purpose, timeout_ms, self.view.cluster_id)
 
     def call_leader(
         self, peer: Peer, request: Request, timeout_ms: int, moved: Callable[[ClusterView], bool]
@@ -409,7 +356,7 @@ class ClusterClient:
         This call sends nothing.
         """
         if self._metadata_source is not None:
-            self._avoid(self._metadata_source)
+            self._connections.avoid(self._metadata_source)
 
     def refresh_soon(self) -> asyncio.Task[None]:
         """Return the task of the refresh in progress, or of a new one: at most one metadata request is in flight."""
@@ -432,7 +379,7 @@ class ClusterClient:
             raise TimeoutError("no broker answered with metadata in time")
         if task.cancelled() and not self._closed:
             raise NoBrokersError("the request for metadata was cancelled from outside")
-        self._result(task)
+        result_of(task)
 
     async def try_refresh(self, deadline_ms: int) -> None:
         """Call `refresh`, and ignore its errors except ClosedError, so that the view may be unchanged."""
@@ -487,6 +434,7 @@ class ClusterClient:
         Requests in flight fail with DisconnectedError, and later calls with ClosedError.
         """
         self._closed = True
+        self._connections.refuse_new()
         tasks = [*self._periodic_refresh.cancel(), *self.background.cancel()]
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -510,73 +458,17 @@ class ClusterClient:
 
     def drop_connections(self) -> None:
         """Close every connection at once, even if the event loop is closed. Tasks are not cancelled."""
-        for peer in self._peers.values():
-            peer.close()
-        self._peers.clear()
+        self._connections.drop()
 
     # --- helpers ----------------------------------------------------------------------------------
-
-    @staticmethod
-    def _result(task: asyncio.Task[_T]) -> _T:
-        """Return the result of a task that is done, or raise its error as a TidelogError.
-
-        A task that `close` has cancelled raises ClosedError, so that the tasks that wait for it are not cancelled.
-        """
-        if task.cancelled():
-            raise ClosedError("the client was closed meanwhile")
-        try:
-            return task.result()
-        except TidelogError:
-            raise
-        except Exception as error:
-            raise InternalError(f"{task.get_name()} failed unexpectedly: {error!r}") from error
 
     async def _keep_fresh(self) -> None:
         while True:
             await asyncio.sleep(self.settings.metadata_max_age_ms / 1000)
             await asyncio.wait({self.refresh_soon()})
 
-    async def _open(self, broker_id: int, endpoint: Endpoint) -> Peer:
-        try:
-            peer = await self._opener(
-                endpoint,
-                client_id=self.settings.client_id,
-                timeout_ms=CONNECT_TIMEOUT_MS,
-                cluster_id=self.view.cluster_id,
-            )
-        except TidelogError:
-            self._avoid(endpoint)
-            raise
-        if peer.peer.broker_id != broker_id:
-            peer.close()
-            self._avoid(endpoint)
-            raise BrokerNotAvailableError(f"{endpoint} is now broker {peer.peer.broker_id}, not broker {broker_id}")
-        self._adopt(peer, endpoint)
-        return peer
-
-    def _adopt(self, peer: Peer, endpoint: Endpoint) -> Peer:
-        broker_id = peer.peer.broker_id
-        before = self._peers.get(broker_id)
-        if before is not None and before is not peer:
-            before.close()
-        self._peers[broker_id] = peer
-        self._addresses[broker_id] = endpoint
-        self._note_moves()
-        self._avoid_until_ms.pop(endpoint, None)
-        return peer
-
     async def _open_bootstrap(self, endpoint: Endpoint, timeout_ms: int) -> Peer:
-        try:
-            peer = await self._opener(
-                endpoint, client_id=self.settings.client_id, timeout_ms=timeout_ms, cluster_id=self.view.cluster_id
-            )
-        except TidelogError:
-            self._avoid(endpoint)
-            raise
-        return self._adopt(peer, endpoint)
-
-    def _avoid(self, endpoint: Endpoint) -> None:
-        self._avoid_until_ms[endpoint] = self.clock.monotonic_ms() + AVOID_MS
+        return await self._connections.to_address(endpoint, timeout_ms, self.view.cluster_id)
 
     def _candidates(self) -> Iterator[_PeerOf]:
         """Yield functions that connect to a broker, in the order in which brokers are asked.
@@ -585,17 +477,16 @@ class ClusterClient:
         brokers that failed in the last 2 s (connected ones first). Known brokers of one kind are in random order.
         Bootstrap addresses are in the given order, but those that failed in the last 2 s come last.
         """
-        now_ms = self.clock.monotonic_ms()
+        connections = self._connections
         known = list(self.view.brokers.items())
         self._rng.shuffle(known)
 
         def rank(entry: tuple[int, Endpoint]) -> int:
-            live = self._peers.get(entry[0])
-            return 2 * (self._avoid_until_ms.get(entry[1], 0) > now_ms) + (live is None or live.closed)
+            return 2 * connections.is_avoided(entry[1]) + (connections.live(*entry, Purpose.GENERAL) is None)
 
         known.sort(key=rank)
         bootstrap_only = [each for each in self.settings.bootstrap if each not in self.view.brokers.values()]
-        bootstrap_only.sort(key=lambda each: self._avoid_until_ms.get(each, 0) > now_ms)
+        bootstrap_only.sort(key=connections.is_avoided)
         good = [entry for entry in known if rank(entry) < 2]
         for broker_id, _ in good:
             yield partial(self.peer, broker_id)
@@ -616,12 +507,12 @@ class ClusterClient:
                 answer = await peer.send(request, timeout_ms=time_limit_ms)
             except TidelogError as error:
                 failures.setdefault(str(error), error)
-                if peer is not None and (endpoint := self._addresses.get(peer.peer.broker_id)):
-                    self._avoid(endpoint)
+                if peer is not None:
+                    self._connections.avoid(peer.endpoint)
                 continue
             assert isinstance(answer, MetadataResponse)
             self._failed_rounds = 0
-            self._metadata_source = self._addresses.get(peer.peer.broker_id)
+            self._metadata_source = peer.endpoint
             self._merge(answer)
             return
         self._failed_rounds += 1
@@ -650,17 +541,9 @@ class ClusterClient:
                 self._missing_since_ms.setdefault(topic.name, now_ms)
             else:
                 self._missing_since_ms.pop(topic.name, None)
-        for broker_id, peer in list(self._peers.items()):
-            if peer.closed:
-                del self._peers[broker_id]
-        self._note_moves()
+        self._connections.forget_closed()
         for subscriber in tuple(self._subscribers):
             subscriber.on_view(self.view)
-
-    def _note_moves(self) -> None:
-        """Note the brokers whose address in the view differs from the address of their connection."""
-        brokers = self.view.brokers
-        self._moved = {each for each, address in self._addresses.items() if brokers.get(each, address) != address}
 
 
 def is_retriable(error: BaseException) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from tidelog.client.cluster_client import Opener, open_connection
+from tidelog.client.connections import Opener, open_connection
 from tidelog.client.settings import BootstrapServers
 from tidelog.clock import Clock, SystemClock
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tidelog.client.cluster_client import ClusterClient, Peer, is_retriable
+from tidelog.client.cluster_client import ClusterClient, is_retriable
+from tidelog.client.connections import Peer, Purpose
 from tidelog.client.metadata import ClusterView, Leader
 from tidelog.errors import (
     BrokerError,
@@ -196,7 +197,7 @@ class PerLeaderRequest(Generic[Q, A]):
         async def connect_and_call() -> Response:
             return await call(await client.peer(broker_id, time_limit_ms()))
 
-        peer = client.live_peer(broker_id)
+        peer = client.live_peer(broker_id, Purpose.GENERAL)
         return asyncio.ensure_future(connect_and_call()) if peer is None else call(peer)
 
     async def _answers_of(

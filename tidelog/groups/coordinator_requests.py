@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tidelog.client.cluster_client import ClusterClient, KnownCoordinator, is_retriable
+from tidelog.client.connections import Purpose
 from tidelog.client.metadata import ClusterView
 from tidelog.errors import (
     BrokerError,
@@ -129,7 +130,8 @@ async def _ask(
     # The coordinator leads the group's partition of this topic. A broker that hangs is given up when it loses the lead.
     client.track(OFFSETS_TOPIC)
     settings, clock = client.settings, client.clock
-    peer = await client.peer(broker_id, max(1, min(deadline_ms - clock.monotonic_ms(), settings.request_timeout_ms)))
+    connect_timeout_ms = max(1, min(deadline_ms - clock.monotonic_ms(), settings.request_timeout_ms))
+    peer = await client.peer(broker_id, connect_timeout_ms, Purpose.GROUP)
     left_ms = max(1, deadline_ms - clock.monotonic_ms())
     timeout_ms = min(left_ms, settings.request_timeout_ms if time_limit_ms is None else time_limit_ms)
     return await client.call_leader(peer, request, timeout_ms, moved)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.virtual_time import until
-from tidelog.client.cluster_client import Peer
+from tidelog.client.connections import Peer
 from tidelog.errors import NotLeaderOrFollowerError
 from tidelog.model import Endpoint
 from tidelog.protocol.messages import ProduceRequest, ProduceResponse
@@ -22,7 +22,7 @@ ALWAYS = SimpleNamespace(randrange=lambda count: 0)
 class Held:
     """A peer that returns the answers given by the test."""
 
-    peer, closed = Endpoint("h", 1), False
+    endpoint, broker_id, closed = Endpoint("h", 1), 1, False
 
     def __init__(self) -> None:
         self.sent: list[asyncio.Future[Any]] = []
@@ -37,7 +37,7 @@ async def opened(held: Held) -> Peer:
         return held
 
     rng: random.Random = ALWAYS  # type: ignore[assignment]
-    return await repeating(opener, rng)(held.peer, client_id="c", timeout_ms=1, cluster_id="")
+    return await repeating(opener, rng)(held.endpoint, client_id="c", timeout_ms=1, cluster_id="")
 
 
 async def test_request_goes_out_twice_and_has_the_second_answer() -> None:

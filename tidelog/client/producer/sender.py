@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeGuard, TypeVar
 
-from tidelog.client.cluster_client import ClusterClient, Peer, is_retriable
+from tidelog.client.cluster_client import ClusterClient, is_retriable
+from tidelog.client.connections import Peer, Purpose
 from tidelog.client.leader_discovery import LeaderSearch
 from tidelog.client.metadata import ClusterView, Leader
 from tidelog.client.producer.accumulator import Accumulator, PartitionQueue
@@ -259,11 +260,11 @@ class Sender:
 
     def _send_load(self, broker_id: int, load: _Load) -> None:
         try:
-            peer = self._client.live_peer(broker_id)
+            peer = self._client.live_peer(broker_id, Purpose.PRODUCE)
             if peer is not None:
                 self._send(peer, broker_id, load)
                 return
-            connecting = self._loop.create_task(self._client.peer(broker_id, self._timeout_ms(load)))
+            connecting = self._loop.create_task(self._client.peer(broker_id, self._timeout_ms(load), Purpose.PRODUCE))
             self._in_flight[broker_id].add(connecting)
             connecting.add_done_callback(partial(self._on_connected, broker_id, load))
         except Exception as error:

@@ -141,6 +141,10 @@ class Connection:
         self._peer_clock_ms = self.peer.monotonic_ms - asked_at_ms
 
     @property
+    def broker_id(self) -> int:
+        return self.peer.broker_id
+
+    @property
     def closed(self) -> bool:
         return self._closed.done()
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from tidelog.aio import Admin, Consumer, Producer
-from tidelog.client.cluster_client import Opener, open_connection
+from tidelog.client.connections import Opener, open_connection
 from tidelog.client.environment import ClientEnvironment
 from tidelog.client.tasks.async_event import Flag
 from tidelog.clock import Clock, SystemClock

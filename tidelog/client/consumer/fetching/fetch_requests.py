@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidelog.client.cluster_client import ClusterClient, is_retriable
+from tidelog.client.connections import Purpose
 from tidelog.client.consumer.fetching.assigned_partition import AssignedPartition
 from tidelog.client.consumer.fetching.failures import Failures
 from tidelog.client.consumer.fetching.fetch_plan import RequestedPartition
@@ -69,7 +70,7 @@ class FetchRequests:
         answers: dict[tuple[str, int], FetchPartitionResponse] = {}
         failure: TidelogError | None = None
         try:
-            peer = await self._client.peer(broker_id, settings.request_timeout_ms)
+            peer = await self._client.peer(broker_id, settings.request_timeout_ms, Purpose.FETCH)
             timeout_ms = settings.fetch_max_wait_ms + settings.request_timeout_ms
             response = await self._client.call_leader(peer, request, timeout_ms, moved)
             assert isinstance(response, FetchResponse)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from tidelog.client.cluster_client import Opener, Peer, open_connection
+from tidelog.client.connections import Opener, Peer, open_connection
 from tidelog.errors import DisconnectedError, TidelogError, error_for
 from tidelog.model import Endpoint
 from tidelog.protocol.group_messages import FindCoordinatorRequest, FindCoordinatorResponse

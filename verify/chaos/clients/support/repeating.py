@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from tidelog.client.cluster_client import Opener, Peer
+from tidelog.client.connections import Opener, Peer
 from tidelog.errors import TidelogError
 from tidelog.model import Endpoint
 from tidelog.protocol.messages import ProduceRequest, ProduceResponse, Request, Response
@@ -38,7 +38,8 @@ class _Repeating:
     """
 
     def __init__(self, peer: Peer, rng: random.Random) -> None:
-        self.peer = peer.peer
+        self.endpoint = peer.endpoint
+        self.broker_id = peer.broker_id
         self._peer = peer
         self._rng = rng
 
