@@ -11,6 +11,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
+from node.kafka.translation.extensions import EXTENSION_REQUESTS
 from tidelog import errors
 from tidelog.frozen_dataclass import version_of
 from tidelog.model import Buffer
@@ -23,6 +24,7 @@ from tidelog.protocol import (
     operator_messages,
     partition_messages,
 )
+from tidelog.protocol.kafka.extensions import carrier_of
 from tidelog.protocol.messages import Message, Request
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -76,6 +78,16 @@ def row(cls: type[Message]) -> str:
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
 def test_the_protocol_document_lists_every_message_as_it_is(cls: type[Message]) -> None:
     assert row(cls) in (DOCS / "PROTOCOL.md").read_text().splitlines()
+
+
+def test_the_protocol_document_lists_every_extension() -> None:
+    text = (DOCS / "PROTOCOL.md").read_text().partition("## 5. Extensions")[2].partition("## 6.")[0]
+    listed = {
+        int(number): name
+        for numbers, names in re.findall(r"^\| ([\d, ]+) \| ([\w, ]+) \|", text, re.MULTILINE)
+        for number, name in zip(numbers.split(", "), names.split(", "), strict=True)
+    }
+    assert listed == {carrier_of(cls).api: cls.__name__.removesuffix("Request") for cls in EXTENSION_REQUESTS}
 
 
 @pytest.mark.parametrize("cls", WIRE_ERRORS, ids=lambda cls: cls.__name__)

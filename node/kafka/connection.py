@@ -22,13 +22,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol, cast
 
-from node.kafka.frames import ZEROMQ, FrameError, FrameReader
 from node.kafka.refused_native_client import RefusedNativeClient
 from node.kafka.request_memory import RequestMemory
 from node.kafka.sending import read_stored, send
 from node.net.client_connections import Traffic
 from tidelog.errors import StorageError
 from tidelog.protocol.kafka.codec import Part
+from tidelog.protocol.kafka.frames import ZEROMQ, FrameError, FrameReader
 
 #: Requests of one connection without a response. Beyond this number the connection reads no further requests.
 MAX_UNANSWERED = 100

@@ -17,7 +17,6 @@ from typing import NamedTuple
 from node.kafka.api_versions import offered
 from node.kafka.calls import Call, KafkaApi, Later
 from node.kafka.connection import Connection, FrameOutcome, Frames, LaterFrames
-from node.kafka.frames import READ_BYTES, ZEROMQ, FrameError
 from node.kafka.refused_native_client import RefusedNativeClient
 from node.kafka.request_memory import RequestMemory
 from node.net.client_connections import ClientConnection, ClientConnections
@@ -34,6 +33,8 @@ from tidelog.errors import (
 from tidelog.model import Endpoint
 from tidelog.protocol import messages as native
 from tidelog.protocol.kafka.codec import decode
+from tidelog.protocol.kafka.extensions import FIRST_EXTENSION
+from tidelog.protocol.kafka.frames import READ_BYTES, ZEROMQ, FrameError
 from tidelog.protocol.kafka.headers import RequestHeader, decode_request_header, encode_response
 from tidelog.protocol.kafka.messages.group_membership import JoinGroupRequest, SyncGroupRequest
 from tidelog.protocol.kafka.messages.group_offsets import OffsetCommitRequest
@@ -419,7 +420,8 @@ class KafkaListener:
     def _unsupported(self, header: RequestHeader) -> Frames:
         """Return the answer to ApiVersions in an unknown version, which Kafka gives in version 0. Refuse other APIs."""
         if header.api_key == ApiVersionsRequest.api:
-            response = offered(self._apis, UnsupportedVersionError.code)
+            kafka_apis = (api for api in self._apis if api.request.api < FIRST_EXTENSION)
+            response = offered(kafka_apis, UnsupportedVersionError.code)
             return encode_response(response, 0, header.correlation_id)
         api = next((each for each in self._apis if each.request.api == header.api_key), None)
         if api is None:

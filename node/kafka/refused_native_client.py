@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from struct import Struct
 
-from node.kafka.frames import FrameError
 from tidelog.errors import BrokerError, ProtocolError
 from tidelog.protocol.codec import ResponseHeader, decode_request, encode
+from tidelog.protocol.kafka.frames import FrameError
 
 _GREETING = b"\xff" + bytes(7) + b"\x01\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 _READY = b"\x05READY" + b"\x0bSocket-Type" + b"\x00\x00\x00\x06ROUTER"

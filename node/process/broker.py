@@ -152,6 +152,7 @@ class Broker:
             topic_configs,
             self._fetchers.has_lost,
             self._replicas.latest_leader,
+            self._identity,
         )
         for listener in listeners:
             if listener.for_kafka_clients:

@@ -19,7 +19,7 @@ from tidelog.client.producer.accumulator import Accumulator, PartitionQueue
 from tidelog.client.producer.record_future import RecordFuture
 from tidelog.errors import InternalError, TimeoutError
 from tidelog.model import Endpoint
-from tidelog.protocol.messages import InitProducerIdRequest, MetadataRequest
+from tidelog.protocol.messages import InitProducerIdRequest, MetadataRequest, ProduceRequest, Request
 
 #: Long enough that the steps below cover the time from the first call to the second attempt of each request.
 STEPS = range(1, 60)
@@ -128,6 +128,11 @@ async def test_failed_producer_id_request_is_raised_and_repeated_after_pauses() 
         assert min(pauses) > 0.07 and pauses[-1] > pauses[0]
 
 
+def fail_to_produce_at_broker_1(broker: int, request: Request) -> None:
+    if broker == 1 and isinstance(request, ProduceRequest):
+        raise RuntimeError("a defect of the client")
+
+
 @on_virtual_time
 async def test_sender_that_fails_for_one_leader_serves_the_others_and_raises(
     caplog: pytest.LogCaptureFixture,
@@ -137,8 +142,7 @@ async def test_sender_that_fails_for_one_leader_serves_the_others_and_raises(
     async with a_producer(cluster, delivery_timeout_ms=2000, request_timeout_ms=1000) as producer:
         for number in range(3):
             await producer.send_and_wait("t", b"before", partition=number)
-        for connection in cluster.connections[1]:
-            connection.send = None  # type: ignore[assignment,method-assign]  # calling it is a defect
+        cluster.on_send = fail_to_produce_at_broker_1
         for _ in range(5):
             futures = [await producer.send("t", b"v", partition=number) for number in range(3)]
             await asyncio.gather(*(future.wait_done() for future in futures))

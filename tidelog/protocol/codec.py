@@ -135,6 +135,23 @@ def encode(
     return [_pack(((_FRAMING, *header), body)), *attachments]
 
 
+def encode_body(message: Message, version: int = NEWEST) -> bytes:
+    """Return the body of a message without record bytes, as `encode` has it in the envelope."""
+    attachments: list[Buffer] = []
+    kind: Any = type(message)
+    body = _message_coder(kind, version).encode(message, attachments)
+    assert not attachments, "only messages without record bytes are sent without an envelope"
+    return _pack(body)
+
+
+def decode_body(data: Buffer, cls: type[M], version: int = NEWEST) -> M:
+    """Return the message of a body that `encode_body` has made; ProtocolError if the bytes are anything else."""
+    value = _unpack(data)
+    if _UINT64_TAG in bytes(data) and _has_huge_number(value):
+        raise ProtocolError(f"{cls.__name__}: a number beyond signed 64 bits")
+    return Body(value).read(cls, version)
+
+
 def decode_request(frames: Sequence[Buffer]) -> tuple[RequestHeader, Body]:
     """Return the header and the undecoded body of a request.
 
@@ -170,7 +187,7 @@ def _decode(frames: Sequence[Buffer], allowed: _Types) -> tuple[list[Any], Body]
     return header, Body(body, frames[1:])
 
 
-def _pack(envelope: tuple[Any, ...]) -> bytes:
+def _pack(envelope: Sequence[Any]) -> bytes:
     try:
         packed: bytes = msgpack.packb(envelope)
     except (UnicodeEncodeError, OverflowError) as error:

@@ -61,6 +61,7 @@ class ApiKey(IntEnum):
     LOG_ENDS = 1003
     LIST_SEGMENT_OFFSETS = 1004
     DESCRIBE_CLIENTS = 1005
+    BROKER_IDENTITY = 1006
 
 
 class Message:

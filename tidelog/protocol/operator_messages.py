@@ -257,6 +257,25 @@ class DescribeClientsRequest(Request):
     response = DescribeClientsResponse
 
 
+# --- BrokerIdentity: which broker a connection leads to ------------------------------------------------
+
+
+@frozen
+class BrokerIdentityResponse(Response):
+    """The answer: the ids of the cluster and of the broker."""
+
+    cluster_id: str
+    broker_id: int
+
+
+@frozen
+class BrokerIdentityRequest(Request):
+    """Asks which broker the connection leads to, because Kafka's protocol does not tell."""
+
+    api = ApiKey.BROKER_IDENTITY
+    response = BrokerIdentityResponse
+
+
 OPERATOR_REQUESTS: tuple[type[Request], ...] = (
     ExamineReplicaRequest,
     DescribeBrokerRequest,

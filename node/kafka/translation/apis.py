@@ -8,6 +8,7 @@ from node.kafka.api_versions import SOFTWARE_FROM, api_versions_error, note_soft
 from node.kafka.calls import Call, KafkaApi, NativeHandler, Outcome
 from node.kafka.topic_names import TopicNames
 from node.kafka.translation.configs import ConfigTranslation
+from node.kafka.translation.extensions import extension_apis
 from node.kafka.translation.groups.admin import GroupAdminTranslation
 from node.kafka.translation.groups.membership import GroupMembershipTranslation
 from node.kafka.translation.groups.offsets import GroupOffsetTranslation
@@ -19,10 +20,12 @@ from node.kafka.translation.records import RecordTranslation
 from node.kafka.translation.replicas import ReplicaTranslation
 from node.kafka.translation.topics import TopicConfigs, TopicTranslation
 from node.metadata.metadata_cache import MetadataCache
+from node.net.identity import Identity
 from node.replication.sessions.consumer_sessions import ConsumerSessions
 from node.settings.dynamic_settings import DynamicSettings
 from storage.configs.descriptions import describe_topic
 from tidelog.clock import Clock
+from tidelog.protocol.kafka.extensions import OWN_SOFTWARE
 from tidelog.protocol.kafka.messages.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
@@ -83,13 +86,17 @@ def kafka_apis(
     topic_configs: TopicConfigs,
     has_lost: Callable[[int], bool],
     latest_leader: LatestLeader,
+    identity: Identity,
 ) -> list[KafkaApi]:
     """Return the APIs of one broker, in front of its handler of typed requests.
+
+    The response to ApiVersions lists the extensions only for clients of Tidelog.
 
     sessions        the fetch sessions, whose members the handler makes active when their partitions change
     topic_configs   returns a topic's effective settings, given the settings that the topic itself has
     has_lost        returns whether this broker has lost the connection to the broker of this id
     latest_leader   returns the leader of a partition in the latest epoch that this broker knows
+    identity        what the broker tells clients of Tidelog about itself
     """
     names = TopicNames(metadata)
     records = RecordTranslation(handle, metadata, names, clock, sessions, latest_leader)
@@ -115,13 +122,16 @@ def kafka_apis(
         *_administration_apis(handle, names, topic_configs),
     ]
 
+    extensions = extension_apis(handle, identity)
+
     def api_versions(request: ApiVersionsRequest, call: Call) -> Outcome:
         if call.version >= SOFTWARE_FROM:
             note_software(request, call.client)
-        return offered(apis)
+        is_own_client = request.client_software_name == OWN_SOFTWARE
+        return offered([*apis, *extensions] if is_own_client else apis)
 
     apis.append(KafkaApi(ApiVersionsRequest, Versions(0, 4), api_versions, api_versions_error))
-    return apis
+    return [*apis, *extensions]
 
 
 def _group_apis(handle: NativeHandler) -> list[KafkaApi]:

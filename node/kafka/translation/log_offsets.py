@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from node.kafka.calls import Call, NativeHandler, Outcome, converted
-from node.kafka.translation.by_topic import by_topic
 from tidelog.errors import BrokerError, UnsupportedVersionError
 from tidelog.model import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP, MAX_TIMESTAMP
 from tidelog.protocol import list_offsets_v0_messages as segments
 from tidelog.protocol import messages as native
+from tidelog.protocol.kafka.by_topic import by_topic
 from tidelog.protocol.kafka.messages.log_offsets import (
     EpochEndOffset,
     ListOffsetsPartitionResponse,

@@ -7,7 +7,6 @@ from typing import cast
 from node.kafka.calls import Call, NativeHandler, Outcome, converted
 from node.kafka.old_requests import OldFormatPartition, ZstdFreePartition
 from node.kafka.topic_names import TopicNames
-from node.kafka.translation.by_topic import by_topic
 from node.kafka.translation.leaders import LatestLeader, LeaderHints
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnection
@@ -25,6 +24,7 @@ from tidelog.errors import (
 )
 from tidelog.model import CONSUMER_REPLICA_ID, Buffer, StoredBytes
 from tidelog.protocol import messages as native
+from tidelog.protocol.kafka.by_topic import by_topic
 from tidelog.protocol.kafka.messages.records import (
     BatchIndexAndErrorMessage,
     FetchableTopicResponse,

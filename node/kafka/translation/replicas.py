@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from node.kafka.calls import Call, NativeHandler, Outcome, converted
-from node.kafka.translation.by_topic import by_topic
 from tidelog.errors import BrokerError
 from tidelog.protocol import admin_messages as admin
 from tidelog.protocol import partition_messages as partitions
+from tidelog.protocol.kafka.by_topic import by_topic
 from tidelog.protocol.kafka.messages.replicas import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from node.kafka.calls import Call, NativeHandler, Outcome, answer_to, converted
 from node.kafka.topic_names import TopicNames
-from node.kafka.translation.by_topic import by_topic
 from tidelog.errors import (
     BrokerError,
     InvalidConfigError,
@@ -18,6 +17,7 @@ from tidelog.errors import (
 from tidelog.protocol import admin_messages as admin
 from tidelog.protocol import messages as native
 from tidelog.protocol import partition_messages as partitions
+from tidelog.protocol.kafka.by_topic import by_topic
 from tidelog.protocol.kafka.messages.topics import (
     CreatableTopic,
     CreatableTopicConfigs,

@@ -11,6 +11,7 @@ from node.kafka.translation.apis import kafka_apis
 from node.kafka.translation.leaders import LatestLeader
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnection, ClientConnections, Traffic
+from node.net.identity import Identity
 from node.net.server import RequestContext
 from node.replication.sessions.consumer_sessions import ConsumerSessions
 from storage.configs.descriptions import describe_topic
@@ -52,6 +53,7 @@ def apis_of(
         lambda configs: describe_topic(configs, lambda name: (), LogConfig()),
         has_lost,
         latest_leader,
+        Identity("c", 1),
     )
 
 

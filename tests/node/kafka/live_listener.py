@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from functools import wraps
-from inspect import Parameter, signature
 from struct import pack, unpack
 from typing import Any
-
-import pytest
-import uvloop
 
 from node.kafka.api_versions import offered
 from node.kafka.calls import Call, KafkaApi, Outcome
@@ -34,22 +29,6 @@ from tidelog.protocol.kafka.schema import Request, Versions
 TIMEOUT_S = 20.0
 NO_METADATA = MetadataResponse(brokers=(), topics=())
 NOTHING_PRODUCED = ProduceResponse(responses=())
-
-
-def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run the test on uvloop, as a broker does, and on asyncio's own loop."""
-
-    @wraps(test)
-    def run(*args: Any, new_loop: Callable[[], asyncio.AbstractEventLoop], **fixtures: Any) -> None:
-        with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(test(*args, **fixtures))
-
-    own = signature(test)
-    loop = Parameter("new_loop", Parameter.KEYWORD_ONLY)
-    run.__signature__ = own.replace(parameters=[*own.parameters.values(), loop])  # type: ignore[attr-defined]
-    loops = [pytest.param(uvloop.new_event_loop, id="uvloop"), pytest.param(asyncio.new_event_loop, id="asyncio")]
-    marked: Callable[..., None] = pytest.mark.parametrize("new_loop", loops)(run)
-    return marked
 
 
 class SetClock:

@@ -20,9 +20,9 @@ from node.kafka.connection import (
     Frames,
     LaterFrames,
 )
-from node.kafka.frames import READ_BYTES, FrameError
 from node.kafka.request_memory import RequestMemory
 from tidelog.errors import StorageError
+from tidelog.protocol.kafka.frames import READ_BYTES, FrameError
 
 
 class Transport(asyncio.Transport):
@@ -234,7 +234,7 @@ async def test_requests_before_a_size_that_is_not_allowed_are_handled() -> None:
     send(connection, b"now 5")
     owner.answer(b"wait 2")
     assert (transport.sent, transport.is_ended) == (b"<now 1><wait 2><now 3>", True)
-    assert owner.reasons == ["claims a request of -1 bytes; at most 1000000 are allowed"]
+    assert owner.reasons == ["claims a frame of -1 bytes; at most 1000000 are allowed"]
     assert len(owner.begun) == 3
     connection.connection_lost(None)
     assert owner.memory.held_bytes == 0

@@ -14,6 +14,7 @@ import pytest
 from node.kafka.calls import Later, Outcome
 from node.kafka.listener import MAX_PLAIN_BYTES, ListenerLimits
 from node.runtime.deferred_response import DeferredResponse
+from tests.both_loops import on_both_loops
 from tests.node.kafka.live_listener import (
     TIMEOUT_S,
     beat,
@@ -21,7 +22,6 @@ from tests.node.kafka.live_listener import (
     framed,
     heartbeat,
     live,
-    on_both_loops,
     produce,
 )
 from tidelog.aio import Producer
@@ -59,15 +59,15 @@ BAD = {
         framed(header(0, 10) + b"\0"),
         "sent Produce version 10, but this listener understands versions 0 to 9:",
     ),
-    "negative size": (pack(">i", -5), "claims a request of -5 bytes"),
-    "too large": (pack(">i", 2**31 - 1), "claims a request of 2147483647 bytes"),
+    "negative size": (pack(">i", -5), "claims a frame of -5 bytes"),
+    "too large": (pack(">i", 2**31 - 1), "claims a frame of 2147483647 bytes"),
     "plain but large": (framed(header(3, 0) + bytes(MAX_PLAIN_BYTES)), "sent Metadata version 0 of"),
     "array of 2³¹ − 1": (framed(header(3, 1) + pack(">i", 2**31 - 1)), "cannot be read"),
     "negative array": (framed(header(3, 0) + pack(">i", -7)), "cannot be read"),
     "endless varint": (framed(header(3, 9) + b"\0" + b"\xff" * 100), "cannot be read"),
     "HTTP": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "speaks HTTP"),
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500), "speaks TLS"),
-    "noise": (bytes(range(200, 256)) * 1000, "claims a request of"),
+    "noise": (bytes(range(200, 256)) * 1000, "claims a frame of"),
 }
 
 

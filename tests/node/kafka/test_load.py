@@ -16,9 +16,10 @@ from node.kafka.listener import ListenerLimits
 from node.replication.purgatories import Purgatories
 from storage.files import RealFiles
 from storage.log_manager import LogManager
+from tests.both_loops import on_both_loops
 from tests.node.client_requests import TP, batch_of, values_of
 from tests.node.kafka.kafka_requests import apis_of
-from tests.node.kafka.live_listener import Client, Live, encoded, heartbeat, live, on_both_loops
+from tests.node.kafka.live_listener import Client, Live, encoded, heartbeat, live
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import VirtualClock
 from tidelog.protocol.kafka.codec import decode

@@ -21,6 +21,7 @@ from tidelog.protocol.control_messages import (
     TopicInfo,
     UpdateMetadataRequest,
 )
+from tidelog.protocol.kafka.extensions import FIRST_EXTENSION, OWN_SOFTWARE
 from tidelog.protocol.kafka.messages.metadata import (
     ApiVersionsRequest,
     Coordinator,
@@ -208,11 +209,15 @@ async def test_producer_gets_a_new_id_in_every_version(version: int) -> None:
         assert await given(producer_id=1001, producer_epoch=4) == (0, 1002, 0)
 
 
-@pytest.mark.parametrize("version", range(5))
-async def test_each_version_of_api_versions_lists_all_apis(version: int) -> None:
-    software = {"client_software_name": "a", "client_software_version": "1"} if version >= 3 else {}
+@pytest.mark.parametrize(
+    ("version", "name"), [*((version, "a") for version in range(5)), (3, "tidelog"), (4, "tidelog")]
+)
+async def test_each_version_of_api_versions_lists_all_apis(version: int, name: str) -> None:
+    software = {"client_software_name": name, "client_software_version": "1"} if version >= 3 else {}
     found = await a_client().ask(ApiVersionsRequest(**software), version)
     apis = apis_of(lambda request, context: None)
+    if name != OWN_SOFTWARE:
+        apis = [api for api in apis if api.request.api < FIRST_EXTENSION]
     assert found.error_code == 0
     assert [(each.api_key, each.min_version, each.max_version) for each in found.api_keys] == sorted(
         (api.request.api, api.versions.first, api.versions.last) for api in apis

@@ -110,8 +110,8 @@ def _values(struct: Struct) -> tuple[Any, ...]:
 
 
 def _names(struct: Struct) -> tuple[str, ...]:
-    names: tuple[str, ...] = type(struct).__slots__
-    return names
+    names: dict[str, object] = type(struct).__dataclass_fields__  # type: ignore[attr-defined]  # a dataclass
+    return tuple(names)
 
 
 class Message(Struct):

@@ -16,6 +16,7 @@ from node.kafka.refused_native_client import RefusedNativeClient
 from node.kafka.translation.apis import kafka_apis
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnections
+from node.net.identity import Identity
 from node.replication.sessions.consumer_sessions import ConsumerSessions
 from tidelog.clock import SystemClock
 from tidelog.errors import InvalidRequestError
@@ -92,6 +93,7 @@ def _listener() -> tuple[asyncio.AbstractEventLoop, KafkaListener, _Failures]:
         topic_configs=lambda _: (),
         has_lost=lambda _: False,
         latest_leader=lambda _: LeaderAndEpoch(NO_LEADER, -1),
+        identity=Identity("c", 1),
     )
     clients = ClientConnections(clock, lambda name: name)
     listener = KafkaListener(Endpoint("127.0.0.1", 1), "KAFKA", apis, clock, native_addresses=list, clients=clients)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar, cast
 
 from node.kafka.calls import Call, NativeHandler, Outcome, converted, response_of
-from node.kafka.translation.by_topic import by_topic
 from tidelog.errors import BrokerError, CoordinatorNotAvailableError, NotCoordinatorError
 from tidelog.protocol import group_messages as native
+from tidelog.protocol.kafka.by_topic import by_topic
 from tidelog.protocol.kafka.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,

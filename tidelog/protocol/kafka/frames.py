@@ -129,9 +129,9 @@ class FrameReader:
             self._is_first = False
             start = bytes(self._shared[begin:end])
             if protocol := _other_protocol(start[:4]):
-                return FrameError(f"speaks {protocol}, but this port speaks Kafka's protocol", protocol, start)
+                return FrameError(f"speaks {protocol} instead of Kafka's protocol", protocol, start)
         if not 0 <= size <= self._max_frame_bytes:
-            return FrameError(f"claims a request of {size} bytes; at most {self._max_frame_bytes} are allowed")
+            return FrameError(f"claims a frame of {size} bytes; at most {self._max_frame_bytes} are allowed")
         return None
 
 

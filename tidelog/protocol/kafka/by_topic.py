@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import TypeVar
 
-Topic = TypeVar("Topic", str, str | bytes)
+Topic = TypeVar("Topic", bound=Hashable)
 T = TypeVar("T")
 
 

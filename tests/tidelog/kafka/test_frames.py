@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.kafka.frames import READ_BYTES, FrameError, FrameReader
+from tidelog.protocol.kafka.frames import READ_BYTES, FrameError, FrameReader
 
 LIMIT = 300_000
 
@@ -67,10 +67,10 @@ def test_many_frames_at_once_are_followed_by_smaller_reads() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        pytest.param(pack(">i", LIMIT + 1), f"claims a request of {LIMIT + 1} bytes", id="too large"),
-        pytest.param(pack(">i", -1), "claims a request of -1 bytes", id="negative"),
-        pytest.param(pack(">i", -(2**31)), "claims a request of -2147483648 bytes", id="smallest"),
-        pytest.param(pack(">i", 2**31 - 1), "claims a request of 2147483647 bytes", id="largest"),
+        pytest.param(pack(">i", LIMIT + 1), f"claims a frame of {LIMIT + 1} bytes", id="too large"),
+        pytest.param(pack(">i", -1), "claims a frame of -1 bytes", id="negative"),
+        pytest.param(pack(">i", -(2**31)), "claims a frame of -2147483648 bytes", id="smallest"),
+        pytest.param(pack(">i", 2**31 - 1), "claims a frame of 2147483647 bytes", id="largest"),
         pytest.param(b"GET / HTTP/1.1\r\n", "speaks HTTP", id="HTTP"),
         pytest.param(b"\x16\x03\x01\x02\x00\x01", "speaks TLS", id="TLS"),
         pytest.param(b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f", "speaks ZeroMQ", id="ZeroMQ"),
@@ -86,7 +86,7 @@ def test_frames_before_a_bad_size_are_returned_and_later_bytes_ignored() -> None
     reader.space()[: len(data)] = data
     *frames, error = reader.received(len(data))
     assert frames == [b"a", b"b"]
-    assert isinstance(error, FrameError) and "claims a request of -1 bytes" in error.reason
+    assert isinstance(error, FrameError) and "claims a frame of -1 bytes" in error.reason
     assert (feed(reader, framed(b"d", b"large" * 50_000), [READ_BYTES]), reader.held_bytes) == ([], 0)
 
 

@@ -1,0 +1,136 @@
+"""Carry whole frames over one TCP connection, which never reconnects."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Protocol, cast
+
+from tidelog.errors import OverloadedError
+from tidelog.model import Buffer, Endpoint
+from tidelog.protocol.kafka.frames import READ_BYTES, FrameError, FrameReader
+
+#: The largest response that is accepted. A broker answers a fetch with one batch that is larger than the limit of the
+#: request, and a batch has at most `message.max.bytes`, whose largest value is 2 GiB.
+MAX_RESPONSE_BYTES = 1 << 30
+#: Bytes of requests that the socket has not accepted yet. Beyond this number no further request is sent.
+MAX_UNSENT_BYTES = 64 * 1024 * 1024
+#: TCP keepalive: when an idle connection is probed, how often, and how many probes may fail.
+_PROBED_AFTER_S, _PROBED_EACH_S, _PROBES = 4, 1, 4
+#: A connection whose peer acknowledges no bytes for so long has ended.
+_UNACKNOWLEDGED_MS = 8_000
+
+
+class Line(Protocol):
+    """One transport connection as its opener sees it. Frames arrive in the order in which they were sent."""
+
+    def send(self, frame: Sequence[Buffer]) -> None:
+        """Queue the parts of one frame, without waiting, even before the connection exists.
+
+        Raises OverloadedError, and sends nothing, if too many bytes wait to be sent.
+        """
+
+    def close(self) -> None:
+        """Close the connection and discard unsent bytes; no callback is called afterwards. Idempotent."""
+
+
+#: Opens a connection to an address. The callbacks receive each frame, without its size, and the reason of the end if
+#: the connection ends by itself; both run in later turns of the loop.
+Dial = Callable[[Endpoint, Callable[[memoryview], None], Callable[[str], None]], Line]
+
+
+class TcpLine(asyncio.BufferedProtocol):
+    """A `Line` over TCP.
+
+    on_frame   called with each received frame
+    on_ended   called if the peer cannot be reached, disconnects, or sends bytes that are no frame; the line is closed
+    """
+
+    def __init__(
+        self, address: Endpoint, on_frame: Callable[[memoryview], None], on_ended: Callable[[str], None]
+    ) -> None:
+        self._address = address
+        self._on_frame = on_frame
+        self._on_ended = on_ended
+        self._reader = FrameReader(MAX_RESPONSE_BYTES, memoryview(bytearray(READ_BYTES)))
+        self._transport: asyncio.Transport | None = None
+        self._unsent: list[Buffer] = []  # until the connection exists
+        self._unsent_bytes = 0
+        self._is_open = True
+        self._connecting = asyncio.get_running_loop().create_task(self._connect(), name=f"the connection to {address}")
+
+    def send(self, frame: Sequence[Buffer]) -> None:
+        transport = self._transport
+        waiting = self._unsent_bytes if transport is None else transport.get_write_buffer_size()
+        if waiting > MAX_UNSENT_BYTES:
+            raise OverloadedError(f"{waiting} bytes wait to be sent to {self._address}")
+        if transport is None:
+            self._unsent += frame
+            self._unsent_bytes += sum(map(len, frame))
+        else:
+            transport.writelines(cast(Sequence[bytes], frame))
+
+    def close(self) -> None:
+        self._is_open = False
+        self._unsent.clear()
+        self._unsent_bytes = 0
+        if self._transport is not None:
+            self._transport.abort()
+        elif not self._connecting.get_loop().is_closed():
+            self._connecting.cancel()
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_connection(lambda: self, self._address.host, self._address.port)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            self._end(f"cannot connect: {reason}")
+
+    def _end(self, reason: str) -> None:
+        if self._is_open:
+            self.close()
+            self._on_ended(reason)
+
+    # --- asyncio's callbacks -------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if not self._is_open:
+            self._transport.abort()
+            return
+        _probe_when_idle(transport.get_extra_info("socket"))
+        unsent, self._unsent = self._unsent, []
+        self._unsent_bytes = 0
+        if unsent:
+            self._transport.writelines(cast(Sequence[bytes], unsent))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end("the peer closed the connection" if exc is None else f"the connection is lost: {exc}")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        for frame in self._reader.received(nbytes):
+            if not self._is_open:
+                return
+            if isinstance(frame, FrameError):
+                self._end(f"the peer {frame.reason}")
+                return
+            self._on_frame(frame)
+
+
+def _probe_when_idle(connected: socket.socket | None) -> None:
+    """Have the kernel find out soon that the peer's machine is gone or cannot be reached."""
+    if connected is None:
+        return
+    with suppress(OSError):  # the peer may have gone already
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBED_AFTER_S)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBED_EACH_S)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)

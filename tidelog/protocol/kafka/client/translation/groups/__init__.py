@@ -1,0 +1,1 @@
+"""The translations of groups: membership, committed offsets, and administration."""
