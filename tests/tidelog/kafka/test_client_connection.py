@@ -249,6 +249,29 @@ async def test_later_throttle_also_delays_requests_that_wait() -> None:
     assert await first == await second
 
 
+class BusyClock(VirtualClock):
+    """A clock that goes on while the loop is busy, so that timers are late."""
+
+    busy_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.busy_ms
+
+
+@on_virtual_time
+async def test_request_after_a_throttle_stays_behind_those_that_waited() -> None:
+    broker, clock = ScriptedBroker(), BusyClock()
+    connection = await Connection.open(ENDPOINT, client_id="t", timeout_ms=1_000, dial=broker.dial, clock=clock)
+    answer = connection.send(NO_TOPICS, timeout_ms=100)
+    await respond(broker, 0, throttle_time_ms=500)
+    assert await answer == NOTHING
+    for name in "ab":
+        connection.send_no_reply(MetadataRequest((name,)), timeout_ms=2_000)
+        clock.busy_ms = 600
+    await asyncio.sleep(0.501)
+    assert [_topics(request) for _, request in broker.received[1:]] == ["a", "b"]
+
+
 @on_virtual_time
 async def test_requests_that_wait_for_the_end_of_a_throttle_are_bounded() -> None:
     broker = ScriptedBroker()
