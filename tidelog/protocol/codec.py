@@ -210,11 +210,21 @@ def _unpack(frame: Buffer) -> Any:
 
 
 def _has_huge_number(value: Any) -> bool:
-    if isinstance(value, list):
-        return any(map(_has_huge_number, value))
-    if isinstance(value, dict):
-        return any(map(_has_huge_number, value)) or any(map(_has_huge_number, value.values()))
-    return isinstance(value, int) and value >= _INT64
+    """Return whether a decoded value has a number beyond signed 64 bits, at any depth.
+
+    The search does not recurse, because msgpack decodes arrays that are nested deeper than Python's recursion limit.
+    """
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, list):
+            left += each
+        elif isinstance(each, dict):
+            left += each.keys()
+            left += each.values()
+        elif isinstance(each, int) and each >= _INT64:
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)
