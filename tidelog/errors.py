@@ -147,6 +147,10 @@ class TidelogError(Exception):
     others: tuple[TidelogError, ...] = ()
 
 
+#: The maximum length of an error text in a response.
+_MAX_TEXT = 1000
+
+
 class BrokerError(TidelogError):
     """An error that a broker may send to a client under the wire code `code`.
 
@@ -843,6 +847,14 @@ def error_for(code: int, message: str = "", record_errors: Mapping[int, str] | N
     error = cls(message or (cls.__doc__ or "").split("\n", 1)[0])
     error.record_errors = record_errors or {}
     return error
+
+
+def text_for_response(error: BrokerError) -> str | None:
+    """Return the text of an error that a response carries, with at most 1,000 characters; None if it has no text.
+
+    The text may quote a name of the request that is as long as a string of a response may be.
+    """
+    return str(error)[:_MAX_TEXT] or None
 
 
 def raise_first(errors: Iterable[TidelogError | None]) -> None:

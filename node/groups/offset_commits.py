@@ -20,6 +20,7 @@ from tidelog.errors import (
     NotCoordinatorError,
     OffsetMetadataTooLargeError,
     UnknownTopicOrPartitionError,
+    text_for_response,
 )
 from tidelog.groups.assignment.consumer_protocol import PROTOCOL_TYPE
 from tidelog.groups.offsets_topic import Commit, CommitKey, encode_commit, encode_key
@@ -265,6 +266,10 @@ def _results(
 
     def result(tp: TopicPartition) -> CommittedPartition:
         error = refused.get(tp)
-        return CommittedPartition(*tp, 0) if error is None else CommittedPartition(*tp, error.code, str(error) or None)
+        return (
+            CommittedPartition(*tp, 0)
+            if error is None
+            else CommittedPartition(*tp, error.code, text_for_response(error))
+        )
 
     return tuple(result(TopicPartition(part.topic, part.partition)) for part in parts)

@@ -19,7 +19,13 @@ from node.handlers.dispatch import HandlerResult, HandlerTable
 from node.metadata.metadata_cache import MetadataCache
 from node.net.server import RequestContext
 from node.runtime.deferred_response import DeferredResponse
-from tidelog.errors import BrokerError, CoordinatorNotAvailableError, InvalidRequestError, MemberIdRequiredError
+from tidelog.errors import (
+    BrokerError,
+    CoordinatorNotAvailableError,
+    InvalidRequestError,
+    MemberIdRequiredError,
+    text_for_response,
+)
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.protocol.group_messages import (
     CommittedPartition,
@@ -177,7 +183,8 @@ class OffsetHandlers:
 
 def _all_refused(request: OffsetCommitRequest, error: BrokerError) -> tuple[CommittedPartition, ...]:
     return tuple(
-        CommittedPartition(part.topic, part.partition, error.code, str(error) or None) for part in request.partitions
+        CommittedPartition(part.topic, part.partition, error.code, text_for_response(error))
+        for part in request.partitions
     )
 
 

@@ -26,6 +26,7 @@ from tidelog.errors import (
     RequestTimedOutError,
     UnknownServerError,
     UnknownTopicOrPartitionError,
+    text_for_response,
 )
 from tidelog.groups.zookeeper_names import group_in_path_or_raise
 from tidelog.model import TopicPartition
@@ -78,7 +79,7 @@ class ZooKeeperOffsetHandlers:
         for part in request.partitions:
             outcome = outcomes[TopicPartition(part.topic, part.partition)]
             error = outcome if isinstance(outcome, BrokerError) else None
-            code, message = (0, None) if error is None else (error.code, str(error) or None)
+            code, message = (0, None) if error is None else (error.code, text_for_response(error))
             partitions.append(CommittedPartition(part.topic, part.partition, code, message))
         return OffsetCommitResponse(tuple(partitions))
 

@@ -32,6 +32,7 @@ from tidelog.errors import (
     StaleBrokerEpochError,
     UnknownServerError,
     UnsupportedVersionError,
+    text_for_response,
 )
 from tidelog.frozen_dataclass import frozen
 from tidelog.model import Buffer, Endpoint
@@ -72,7 +73,6 @@ MAX_WAIT_MS = 600_000
 #: answered, so that at most MAX_UNANSWERED more responses are added.
 MAX_PARKED = 256
 MAX_UNREAD_BYTES = 104_857_600
-_MOST_ERROR_TEXT = 1000
 #: The pause between two log lines about Kafka clients that try this port.
 _KAFKA_LINE_PAUSE_MS = 10_000
 
@@ -357,7 +357,7 @@ class Server:
         self.times.refused_with(error.code)
         if isinstance(error, UnknownServerError):
             self._events.error(header.api_key, error.code)
-        self._send(peer, encode(ResponseHeader(header.correlation_id, error.code, str(error)[:_MOST_ERROR_TEXT])))
+        self._send(peer, encode(ResponseHeader(header.correlation_id, error.code, text_for_response(error))))
 
     def _send(self, peer: bytes, frames: list[Buffer]) -> None:
         if self._listening is not None:

@@ -6,7 +6,7 @@ from functools import partial
 
 from node.kafka.calls import Call, KafkaApi, NativeHandler, Outcome, converted
 from node.net.identity import Identity
-from tidelog.errors import BrokerError, InvalidRequestError, ProtocolError
+from tidelog.errors import BrokerError, InvalidRequestError, ProtocolError, text_for_response
 from tidelog.protocol.codec import decode_body, encode_body
 from tidelog.protocol.group_messages import (
     DescribeGroupsRequest,
@@ -70,4 +70,4 @@ def _answer(cls: type[Request], handle: NativeHandler, request: ExtensionRequest
 
 def _error(request: ExtensionRequest, error: BrokerError, version: int) -> ExtensionResponse:
     """Return the response that carries this error."""
-    return type(request).response(error_code=error.code, error_message=str(error))
+    return type(request).response(error_code=error.code, error_message=text_for_response(error))

@@ -464,7 +464,8 @@ async def test_extension_with_a_malformed_body_is_refused() -> None:
     request = operator.DescribeBrokerRequest()
     broker = Broker(UnknownServerError("not reached"))
     translation = translation_of(request, {each.request.api for each in broker.apis})
-    for body in (b"", b"\xc1", b"\x91\x01", b"\x90\x90"):
+    nested = b"\x91" * 510 + b"\xcf" + b"\xff" * 8  # a number beyond signed 64 bits in 510 arrays
+    for body in (b"", b"\xc1", b"\x91\x01", b"\x90\x90", nested):
         malformed = translation._replace(write=lambda typed, version, body=body: translation.request(body=body))
         with pytest.raises(InvalidRequestError):
             await broker.ask(request, malformed, 0)
@@ -479,6 +480,14 @@ async def test_only_our_own_clients_are_told_of_extensions(name: str, is_told: b
     extensions = {each.api_key for each in answer.api_keys if each.api_key >= FIRST_EXTENSION}
     assert extensions == ({carrier_of(cls).api for cls in EXTENSION_REQUESTS} if is_told else set())
     assert {each.api_key for each in answer.api_keys} >= KAFKA_ONLY
+
+
+async def test_long_error_text_of_an_extension_is_shortened() -> None:
+    request = operator.DescribeBrokerRequest()
+    broker = Broker(InvalidRequestError("x" * 40_000))
+    translation = translation_of(request, {each.request.api for each in broker.apis})
+    with pytest.raises(InvalidRequestError, match=r"^x{1000}$"):
+        await broker.ask(request, translation, 0)
 
 
 def test_numbers_of_extensions_are_no_numbers_of_kafka() -> None:
