@@ -20,11 +20,12 @@ from tidelog.errors import (
     UnsupportedVersionError,
 )
 from tidelog.model import Endpoint
+from tidelog.protocol.kafka.client import connection as client_connection
 from tidelog.protocol.kafka.client.connection import MAX_IN_FLIGHT, Connection
 from tidelog.protocol.kafka.messages.metadata import ApiVersionsRequest, MetadataResponse
 from tidelog.protocol.kafka.messages.metadata import MetadataRequest as KafkaMetadataRequest
 from tidelog.protocol.kafka.schema import Versions
-from tidelog.protocol.messages import InitProducerIdRequest, MetadataRequest
+from tidelog.protocol.messages import DeleteTopicsRequest, InitProducerIdRequest, MetadataRequest
 from tidelog.protocol.messages import MetadataResponse as TypedMetadata
 from tidelog.protocol.operator_messages import DescribeBrokerRequest
 
@@ -187,6 +188,26 @@ async def test_malformed_answer_fails_its_request_only() -> None:
         await malformed
     await respond(broker, 1)
     assert await waiting == NOTHING
+
+
+@on_virtual_time
+async def test_topic_id_that_is_no_uuid_is_not_sent() -> None:
+    broker = ScriptedBroker({**KAFKA_APIS, 20: Versions(1, 6)})
+    connection = await connect(broker)
+    with pytest.raises(ProtocolError, match="'made up' is not a UUID"):
+        await connection.send(DeleteTopicsRequest(("t",), 100, {"t": "made up"}), timeout_ms=100)
+    assert broker.received == []
+
+
+@on_virtual_time
+async def test_defect_while_an_answer_is_read_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = ScriptedBroker()
+    connection = await connect(broker)
+    answer = connection.send(NO_TOPICS, timeout_ms=60_000)
+    monkeypatch.setattr(client_connection, "decode", None)
+    await respond(broker, 0)
+    with pytest.raises(TypeError):
+        await asyncio.wait_for(answer, 1)
 
 
 @on_virtual_time

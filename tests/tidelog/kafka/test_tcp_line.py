@@ -164,7 +164,11 @@ async def test_line_that_is_closed_while_it_connects_calls_nothing() -> None:
     peer = Peer()
     async with listening(peer) as address:
         peer.dial(address).close()
-        await asyncio.sleep(0.05)
+        # A later connection is made, so that the first one has had the time for its callbacks.
+        later = TcpLine(address, lambda frame: None, lambda reason: None)
+        _, writer = await peer.accept()
+        later.close()
+        writer.close()
     assert peer.received == []
 
 

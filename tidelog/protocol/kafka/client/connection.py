@@ -23,6 +23,7 @@ from tidelog.errors import (
     DisconnectedError,
     InconsistentClusterIdError,
     OverloadedError,
+    ProtocolError,
     TidelogError,
     TimeoutError,
     UnsupportedVersionError,
@@ -114,8 +115,8 @@ class Connection:
         cluster_id     a broker of Tidelog in another cluster gets no further request; "": any cluster
         dial           opens the transport
 
-        Raises DisconnectedError if the host is not known or no broker listens there, TimeoutError after `timeout_ms` in
-        all, ProtocolError if the peer does not speak Kafka's protocol, and InconsistentClusterIdError.
+        Raises DisconnectedError if the host is not known, no broker listens there, or the peer sends bytes of another
+        protocol; TimeoutError after `timeout_ms` in all; and InconsistentClusterIdError.
 
         If the host has several addresses, each is tried until one answers. An address that drops all packets, as behind
         a firewall, uses only its share of the remaining time.
@@ -201,10 +202,6 @@ class Connection:
         """Wait until the connection is closed, by this side or by the peer; return at once if it is."""
         await asyncio.shield(self._closed)
 
-    def on_closed(self, callback: Callable[[], None]) -> None:
-        """Call `callback` in a turn of the loop after the connection was closed, also if it is closed already."""
-        self._closed.add_done_callback(lambda _: callback())
-
     async def call(self, request: Request, *, timeout_ms: int) -> Response:
         """Send the request at once and return the answer, in which entries may have errors of their own.
 
@@ -236,9 +233,9 @@ class Connection:
                 return answer
 
             return self._request(request.api.name, written, version, read, timeout_ms)
-        except TidelogError as error:
+        except (TidelogError, ValueError) as error:  # ValueError: a topic id that is no UUID
             failed: asyncio.Future[Response] = self._loop.create_future()
-            failed.set_exception(error)
+            failed.set_exception(error if isinstance(error, TidelogError) else ProtocolError(str(error)))
             return failed
 
     def send_no_reply(self, request: Request, *, timeout_ms: int) -> None:
@@ -347,7 +344,7 @@ class Connection:
         waiting.timer.cancel()
         try:
             answer = waiting.read(frame)
-        except TidelogError as error:
+        except Exception as error:  # after a defect the caller must not wait for its timeout
             if not waiting.future.done():
                 waiting.future.set_exception(error)
         else:
