@@ -243,6 +243,7 @@ class FakePartition:
 class FakeCluster:
     """The brokers have ids from 1 and addresses fake:1001, fake:1002, …
 
+    wrong_topic   the error for a fetch with the id of an earlier topic of the name
     on_send   called before a client sends a request; an exception that it raises is a defect of that client
     """
 
@@ -257,6 +258,7 @@ class FakeCluster:
         self.refusals: dict[type[Request], deque[int]] = defaultdict(deque)
         self.verdicts: deque[Verdict] = deque()
         self.delay_s = 5.0
+        self.wrong_topic: type[BrokerError] = InconsistentTopicIdError
         self.requests: list[tuple[int, Request]] = []
         self.connections: dict[int, set[FakeConnection]] = defaultdict(set)
         self.known_to: dict[int, set[str]] = {}
@@ -450,7 +452,7 @@ class FakeCluster:
     def _fetch_one(self, broker: int, code: int, asked: FetchPartition) -> FetchPartitionResponse:
         try:
             if asked.topic in self.partitions and asked.topic_id not in ("", self.topic_ids[asked.topic]):
-                raise InconsistentTopicIdError(asked.topic_id)
+                raise self.wrong_topic(asked.topic_id)
             partition = self._led(broker, asked.topic, asked.partition, asked.current_leader_epoch)
             if code:
                 return FetchPartitionResponse(asked.topic, asked.partition, code)

@@ -20,6 +20,7 @@ from tidelog.errors import (
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
     UnknownServerError,
+    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
 from tidelog.model import TopicPartition
@@ -543,9 +544,11 @@ async def test_reader_of_a_recreated_topic_without_policy_fails_until_it_seeks()
         assert (await read(consumer, 1))[0] == (0, 1, b"b")
 
 
+@pytest.mark.parametrize("error", [InconsistentTopicIdError, UnknownTopicIdError])
 @on_virtual_time
-async def test_every_partition_of_a_recreated_topic_is_read_by_the_policy() -> None:
+async def test_every_partition_of_a_recreated_topic_is_read_by_the_policy(error: type[BrokerError]) -> None:
     cluster = FakeCluster()
+    cluster.wrong_topic = error
     for old in cluster.create("t", 3):
         batches(old, b"0", b"1")
     async with a_consumer(cluster) as consumer:

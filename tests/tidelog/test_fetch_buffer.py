@@ -10,6 +10,9 @@ from tests.tidelog.fetched_batches import a_batch, control_batch, unreadable_bat
 from tidelog.client.consumer.fetching.fetch_buffer import MAX_CHUNKS, ConsumerRecord, FetchBuffer
 from tidelog.errors import CorruptMessageError
 from tidelog.model import TopicPartition
+from tidelog.records.aborted import AbortedTransaction
+from tidelog.records.encode import encode_batch
+from tidelog.records.header import HEADER, HEADER_BYTES, TRANSACTIONAL_BIT, read_header, seal
 
 
 def a_buffer(offset: int = 0, epoch: int = -1) -> FetchBuffer:
@@ -252,3 +255,22 @@ def test_any_story_reads_the_log_in_order(parts: list[tuple[str, int]], story: l
             assert buffer.position == buffer.fetch_offset == offset
         assert buffer.position <= buffer.fetch_offset
         assert buffer.has_data or buffer.position == buffer.fetch_offset
+
+
+def test_incomplete_last_batch_is_left_out() -> None:
+    whole, cut = encode_batch([(0, None, b"a", ())], base_offset=5), encode_batch([(0, None, b"b", ())], base_offset=6)
+    for left in (1, HEADER_BYTES - 1, HEADER_BYTES, len(cut) - 1):
+        buffer = FetchBuffer(TopicPartition("t", 0), 5)
+        assert buffer.put(memoryview(whole + cut[:left]), high_watermark=7, log_start_offset=0, check_crcs=True)
+        assert [record.value for record in buffer.take_records(10)] == [b"a"]
+        assert (buffer.position, buffer.fetch_offset, buffer.has_data) == (6, 6, False)
+
+
+def test_records_of_aborted_transactions_are_passed_over() -> None:
+    aborted = bytearray(encode_batch([(0, None, b"a", ())], base_offset=5, producer_id=7, producer_epoch=0))
+    HEADER.pack_into(aborted, 0, *read_header(aborted)._replace(attributes=TRANSACTIONAL_BIT))
+    seal(aborted, 0, len(aborted))
+    buffer = FetchBuffer(TopicPartition("t", 0), 5)
+    bounds = {"high_watermark": 6, "log_start_offset": 0, "check_crcs": True}
+    assert buffer.put(memoryview(aborted), aborted=[AbortedTransaction(7, 5)], **bounds)
+    assert (buffer.take_records(10), buffer.position, buffer.has_data) == ([], 6, False)

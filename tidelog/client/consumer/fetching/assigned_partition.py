@@ -5,6 +5,7 @@ Every change of the state is an event of the table in `position_state.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchBuffer, FetchedBatches
@@ -21,6 +22,7 @@ from tidelog.client.consumer.fetching.position_state import (
 from tidelog.client.consumer.fetching.retry import NO_RETRY, Retry
 from tidelog.client.consumer.fetching.standing_error import StandingError
 from tidelog.model import TopicPartition
+from tidelog.records.aborted import AbortedTransaction
 from tidelog.records.compression import MAX_DECOMPRESSED_BYTES
 
 if TYPE_CHECKING:
@@ -251,9 +253,18 @@ class AssignedPartition:
         self._restart(self.buffer.emptied())
 
     def on_fetched(
-        self, records: memoryview, leader_epoch: int, *, high_watermark: int, log_start_offset: int, check_crcs: bool
+        self,
+        records: memoryview,
+        leader_epoch: int,
+        *,
+        high_watermark: int,
+        log_start_offset: int,
+        check_crcs: bool,
+        aborted: Sequence[AbortedTransaction] = (),
     ) -> bool:
         """Store the answer to a fetch, and end the pause after failures; return whether the answer has data.
+
+        Records of the `aborted` transactions are left out.
 
         The standing error is cleared, unless it is that of an unreadable batch. After a CorruptMessageError nothing has
         changed.
@@ -261,7 +272,11 @@ class AssignedPartition:
         self._on(Event.FETCHED)
         assert self.buffer is not None
         has_data = self.buffer.put(
-            records, high_watermark=high_watermark, log_start_offset=log_start_offset, check_crcs=check_crcs
+            records,
+            high_watermark=high_watermark,
+            log_start_offset=log_start_offset,
+            check_crcs=check_crcs,
+            aborted=aborted,
         )
         self.validated_epoch, self.high_watermark = leader_epoch, high_watermark
         self.retry, self.is_alone, self.resets = NO_RETRY, False, 0

@@ -12,13 +12,14 @@ unreadable      the error of the next batch, which cannot be decoded; None: the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
 from tidelog.errors import BrokerError, CorruptMessageError, InternalError, MessageTooLargeError, TidelogError
 from tidelog.model import TopicPartition
+from tidelog.records.aborted import AbortedTransaction, without_aborted
 from tidelog.records.compression import MAX_DECOMPRESSED_BYTES
 from tidelog.records.decode import decode_columns
 from tidelog.records.encode import Header
@@ -156,14 +157,25 @@ class FetchBuffer:
         """
         return self._epochs_read[-1].first_offset if self._epochs_read else None
 
-    def put(self, records: memoryview, *, high_watermark: int, log_start_offset: int, check_crcs: bool) -> bool:
+    def put(
+        self,
+        records: memoryview,
+        *,
+        high_watermark: int,
+        log_start_offset: int,
+        check_crcs: bool,
+        aborted: Sequence[AbortedTransaction] = (),
+    ) -> bool:
         """Store an answer to the fetch at `fetch_offset`, and move `fetch_offset` past it; return whether it has data.
 
-        CorruptMessageError (a wrong CRC, or no whole batch at that offset) leaves the buffer unchanged.
+        Records of the `aborted` transactions, and an incomplete last batch, are left out. CorruptMessageError (a wrong
+        CRC, or no whole batch at that offset) leaves the buffer unchanged.
         """
         next_offset, epoch = self.fetch_offset, self.fetch_epoch
         epochs = self._epochs_read[-1:]
+        end = 0
         for at, header in iter_headers(records):
+            end = at + header.size_bytes
             if check_crcs:
                 validate_batch(records, at, header)
             if header.next_offset > next_offset:
@@ -175,8 +187,9 @@ class FetchBuffer:
             if len(records):
                 raise CorruptMessageError(f"{self.topic_partition}: no whole batch at offset {self.fetch_offset}")
             return False
+        whole = records[:end]
         bounds = (self.fetch_offset, next_offset, high_watermark, log_start_offset)
-        self._chunks.append(FetchedBatches(records, *bounds, epoch))
+        self._chunks.append(FetchedBatches(without_aborted(whole, aborted) if aborted else whole, *bounds, epoch))
         self.fetch_offset, self.fetch_epoch = next_offset, epoch
         self._epochs_read[-1:] = epochs
         return True

@@ -21,13 +21,17 @@ from tidelog.errors import (
     OffsetOutOfRangeError,
     TidelogError,
     TimeoutError,
+    UnknownTopicIdError,
     error_for,
 )
 from tidelog.model import CONSUMER_REPLICA_ID
+from tidelog.protocol.kafka.client.translation.committed_records import CommittedRecords
 from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse
 
 #: After so many attempts that return a corrupt batch the reader gets the error.
 MAX_CORRUPT_ATTEMPTS = 5
+#: Errors for a topic id that the broker does not know, or does not know for this name.
+_WRONG_TOPIC = (InconsistentTopicIdError, UnknownTopicIdError)
 
 
 class FetchRequests:
@@ -132,6 +136,7 @@ class FetchRequests:
                 high_watermark=answer.high_watermark,
                 log_start_offset=answer.log_start_offset,
                 check_crcs=self._settings.check_crcs,
+                aborted=answer.aborted if isinstance(answer, CommittedRecords) else (),
             )
         except TidelogError as error:
             return error
@@ -149,7 +154,7 @@ class FetchRequests:
         answer: FetchPartitionResponse | None,
     ) -> None:
         self._failures.back_off(partition, leader, may_last=partition.standing_error.error is not None)
-        is_wrong_topic = isinstance(error, InconsistentTopicIdError) and partition.topic_id != leader.topic_id
+        is_wrong_topic = isinstance(error, _WRONG_TOPIC) and partition.topic_id != leader.topic_id
         partition.retry = partition.retry.after_topic(is_wrong=is_wrong_topic)
         tp = partition.topic_partition
         if isinstance(error, OffsetOutOfRangeError):

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from tidelog.model import Buffer
 from tidelog.protocol import messages as native
 from tidelog.protocol.kafka.by_topic import by_topic
+from tidelog.protocol.kafka.client.translation.committed_records import CommittedRecords
 from tidelog.protocol.kafka.client.translation.translation import Translation, always, raise_error_of
 from tidelog.protocol.kafka.messages import records as kafka
 from tidelog.protocol.kafka.primitives import ZERO_UUID, uuid_from_text
 from tidelog.protocol.kafka.schema import Versions
+from tidelog.records.aborted import AbortedTransaction
 
 #: The first version of Fetch that names topics by id.
 _TOPIC_IDS = 13
@@ -94,19 +96,27 @@ def _read_fetch(response: kafka.FetchResponse, request: native.FetchRequest, ver
     names = _names(request) if version >= _TOPIC_IDS else {}
     return native.FetchResponse(
         tuple(
-            native.FetchPartitionResponse(
-                names.get(topic.topic_id, "") if names else topic.topic,
-                each.partition_index,
-                each.error_code,
-                each.high_watermark,
-                each.last_stable_offset,
-                each.log_start_offset,
-                _received(each.records),
-            )
+            _read_partition(names.get(topic.topic_id, "") if names else topic.topic, each)
             for topic in response.responses
             for each in topic.partitions
         )
     )
+
+
+def _read_partition(topic: str, data: kafka.PartitionData) -> native.FetchPartitionResponse:
+    values = (
+        topic,
+        data.partition_index,
+        data.error_code,
+        data.high_watermark,
+        data.last_stable_offset,
+        data.log_start_offset,
+        _received(data.records),
+    )
+    if not data.aborted_transactions:
+        return native.FetchPartitionResponse(*values)
+    aborted = (AbortedTransaction(each.producer_id, each.first_offset) for each in data.aborted_transactions)
+    return CommittedRecords(*values, tuple(aborted))
 
 
 def _names(request: native.FetchRequest) -> Mapping[bytes, str]:
