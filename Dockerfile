@@ -15,7 +15,7 @@ RUN pip install --no-cache-dir --root-user-action=ignore . && rm -rf /usr/src/ti
 WORKDIR /var/lib/tidelog
 USER tidelog
 VOLUME /var/lib/tidelog
-EXPOSE 9092 9600 9601 9680
+EXPOSE 9092 9601 9680
 
 # A stop hands the leadership over first, which takes up to controlled_shutdown_timeout_ms.
 STOPSIGNAL SIGTERM

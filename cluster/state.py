@@ -80,7 +80,7 @@ class VersionedState:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """`/brokers/ids/N`: the listeners of broker N by name; the listeners TIDELOG and REPLICATION are always among them.
+    """`/brokers/ids/N`: the listeners of broker N by name; the listeners KAFKA and REPLICATION are always among them.
 
     epoch           czxid of the znode; −1 if the registration is not written yet
     possibly_short  the broker's logs may lack records, because its machine went down after they were last closed, or
@@ -94,7 +94,7 @@ class BrokerRegistration:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Return the address of the listener TIDELOG, to which Tidelog's own clients connect."""
+        """Return the address of the listener KAFKA, to which clients connect."""
         return self.listeners[CLIENTS]
 
     @property

@@ -10,10 +10,10 @@ import pytest
 
 from node.settings.broker_settings import BrokerSettings
 from tidelog.model import Endpoint
-from tidelog.protocol.listeners import BROKERS, CLIENTS, KAFKA
+from tidelog.protocol.listeners import BROKERS, CLIENTS
 from tools.compose_check.engine import GRACE_S, SERVICES
 from tools.compose_check.reading import read, tools
-from tools.compose_check.scenario import HOST, KAFKA_HOST, KAFKA_NETWORK, NETWORK
+from tools.compose_check.scenario import HOST, NETWORK
 
 ROOT = Path(__file__).parent.parent
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
@@ -30,11 +30,11 @@ def test_each_broker_is_found_from_the_host_and_from_the_network(broker_id: int)
     assert settings_of(broker_id).broker_id == broker_id
     assert listeners[CLIENTS].advertised == NETWORK[broker_id]
     assert listeners[BROKERS].advertised == Endpoint(f"broker-{broker_id}", 9601)
-    assert listeners[KAFKA].advertised == KAFKA_NETWORK[broker_id]
-    outside = listeners["TIDELOG_HOST"], listeners["KAFKA_HOST"]
-    assert [listener.advertised for listener in outside] == [HOST[broker_id], KAFKA_HOST[broker_id]]
-    published = ", ".join(f'"{listener.advertised}:{listener.bind.port}"' for listener in outside)
-    assert f"ports: [{published}]" in COMPOSE
+    outside = listeners["KAFKA_HOST"]
+    assert outside.advertised == HOST[broker_id]
+    assert f'ports: ["{outside.advertised}:{outside.bind.port}"]' in COMPOSE
+    exposed = re.findall(r"^EXPOSE (.*)$", DOCKERFILE, re.MULTILINE)
+    assert exposed == ["9092 9601 9680"]
     files = f"[broker, --config, /etc/tidelog/cluster.toml, --config, /etc/tidelog/broker-{broker_id}.toml]"
     assert f"command: {files}" in COMPOSE
 

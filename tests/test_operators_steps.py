@@ -39,7 +39,7 @@ def test_documented_settings_of_three_machines_are_valid_and_agree(
     tmp_path: Path,
 ) -> None:
     settings = BrokerSettings.load(*settings_files(tmp_path))
-    assert [str(listener.advertised) for listener in settings.listener_endpoints] == ["host-1:9600", "host-1:9601"]
+    assert [str(listener.advertised) for listener in settings.listener_endpoints] == ["host-1:9092", "host-1:9601"]
     assert "broker_id" not in tomllib.loads((tmp_path / "cluster.toml").read_text())
     ticks = re.search(r"`tickTime` must be between ([\d,]+) and ([\d,]+) ms", MACHINES)
     assert ticks is not None

@@ -10,7 +10,7 @@
 Without bootstrap servers clients use TIDELOG_BOOTSTRAP_SERVERS, else the cluster of this user's last `tidelog up`.
 `tidelog.aio` has the same clients for asyncio programs, `tidelog.errors` has the error classes of Tidelog.
 
-Names are imported when they are first used, so that a command that only looks at processes does not load ZeroMQ.
+Names are imported when they are first used, so that a command that only looks at processes does not load the clients.
 """
 
 from __future__ import annotations

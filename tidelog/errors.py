@@ -727,7 +727,7 @@ class ProtocolError(ClientError):
 class NoBrokersError(ClientError):
     """No broker could be used, neither a bootstrap server nor a broker that earlier metadata named.
 
-    None answered, or every address is that of a listener for Kafka clients.
+    None answered, or the peers at all addresses speak another protocol than Kafka's.
     """
 
     retriable = True

@@ -176,7 +176,7 @@ def encode_broker(registration: BrokerRegistration, now_ms: int) -> bytes:
 def decode_broker(broker_id: int, data: bytes, czxid: int) -> BrokerRegistration:
     """Decode a registration as read; its epoch is the znode's czxid.
 
-    MalformedZnodeError, also if one of the listeners TIDELOG and REPLICATION is missing.
+    MalformedZnodeError, also if one of the listeners KAFKA and REPLICATION is missing.
     """
     with _decoded(broker_path(broker_id), data) as value:
         listeners: dict[str, Endpoint] = {}

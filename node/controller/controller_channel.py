@@ -12,6 +12,7 @@ from cluster.controller.effects import AskLogEnds, SendLeaderAndIsr, SendMetadat
 from cluster.controller.liveness import NEVER
 from cluster.state import BrokerRegistration
 from node.controller.outbox import Batch, Outbox, QuestionBatch
+from node.net.zeromq.connection import Connection
 from tidelog.errors import (
     BrokerError,
     DisconnectedError,
@@ -23,7 +24,6 @@ from tidelog.errors import (
 )
 from tidelog.model import Endpoint
 from tidelog.protocol.messages import Request, Response
-from tidelog.protocol.native.connection import Connection
 
 log = logging.getLogger(__name__)
 

@@ -22,13 +22,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol, cast
 
-from node.kafka.refused_native_client import RefusedNativeClient
 from node.kafka.request_memory import RequestMemory
 from node.kafka.sending import read_stored, send
 from node.net.client_connections import Traffic
 from tidelog.errors import StorageError
 from tidelog.protocol.kafka.codec import Part
-from tidelog.protocol.kafka.frames import ZEROMQ, FrameError, FrameReader
+from tidelog.protocol.kafka.frames import FrameError, FrameReader
 
 #: Requests of one connection without a response. Beyond this number the connection reads no further requests.
 MAX_UNANSWERED = 100
@@ -41,8 +40,9 @@ MAX_UNSENT_BYTES = 256 * 1024
 #: one is begun, so that a client that pipelines expensive requests does not delay the others.
 MAX_IN_A_ROW = 20
 LONGEST_TURN_NS = 50_000
-#: How long a client of Tidelog's own protocol may take to send its first request and to read the refusal.
-NATIVE_CLIENT_S = 3.0
+#: TCP keepalive: after how many idle seconds a connection is probed, how often, and how many probes may fail. With the
+#: kernel's values, a connection whose client has gone without a FIN would stay open for hours.
+_PROBED_AFTER_S, _PROBED_EACH_S, _PROBES = 10, 2, 3
 #: Memory that a request takes beside its bytes while it waits.
 _FRAME_OBJECT_BYTES = 256
 
@@ -93,10 +93,6 @@ class Owner(Protocol):
 
     def log_closing(self, connection: Connection, error: FrameError) -> None: ...
 
-    def refused_native_client(self) -> RefusedNativeClient:
-        """Return the other side of a connection whose client speaks Tidelog's own protocol."""
-        ...
-
 
 class _Slot:
     """The place of one response in the order of the requests.
@@ -130,7 +126,6 @@ class Connection(asyncio.BufferedProtocol):
         self.is_open = False
         self._owner = owner
         self._reader = FrameReader(owner.max_frame_bytes, owner.read_buffer)
-        self._native_client: RefusedNativeClient | None = None
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[memoryview | FrameError] = deque()  # an error is the last item
         self._waiting_bytes = 0
@@ -152,9 +147,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
         peer = transport.get_extra_info("peername") or ("", 0)
         self.peer = (str(peer[0]), int(peer[1]))
-        if (accepted := transport.get_extra_info("socket")) is not None:
-            with suppress(OSError):  # the peer may have gone
-                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        _probe_when_idle(transport.get_extra_info("socket"))
         self.is_open = True
         if not self._owner.opened(self):
             self.close()
@@ -168,12 +161,9 @@ class Connection(asyncio.BufferedProtocol):
         self._owner.memory.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._reader.space() if self._native_client is None else self._owner.read_buffer
+        return self._reader.space()
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._native_client is not None:
-            self._answer_native_client(bytes(self._owner.read_buffer[:nbytes]))
-            return
         if not self.is_open or self._has_failed:
             return
         self.traffic.received_bytes += nbytes
@@ -232,38 +222,10 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _end_with_error(self, error: FrameError) -> None:
-        """End an open connection for this reason, with a log line.
-
-        A client of Tidelog's own protocol gets an answer before, and then has NATIVE_CLIENT_S to close the connection.
-        """
-        if not self.is_open:
-            return
-        self._owner.log_closing(self, error)
-        if error.protocol != ZEROMQ or self._transport is None:
+        """End an open connection for this reason, with a log line."""
+        if self.is_open:
+            self._owner.log_closing(self, error)
             self.end()
-            return
-        self.is_open = False
-        self._native_client = self._owner.refused_native_client()
-        asyncio.get_running_loop().call_later(NATIVE_CLIENT_S, self.close)
-        self._send_native_client(self._native_client.opening())
-        self._answer_native_client(error.start)
-
-    def _answer_native_client(self, data: bytes) -> None:
-        if self._native_client is None or self._transport is None or self._transport.is_closing():
-            return
-        try:
-            answer = self._native_client.received(data)
-        except FrameError:
-            self.close()  # the log line has named the peer
-            return
-        if answer:
-            self._send_native_client(answer)
-        self._count()
-
-    def _send_native_client(self, data: bytes) -> None:
-        assert self._transport is not None
-        self.traffic.sent_bytes += len(data)
-        self._transport.writelines([data])
 
     def _handle_waiting(self) -> None:
         """Handle waiting requests as far as the limits allow it, then read more or pause."""
@@ -430,8 +392,6 @@ class Connection(asyncio.BufferedProtocol):
         A transport does not tell when the last bytes have left, so that they would be counted until the next request.
         """
         held = self._reader.held_bytes + self._waiting_bytes + self._parked_bytes + self._task_bytes
-        if self._native_client is not None:
-            held += self._native_client.held_bytes
         if self._is_sending_paused:
             held += self._unsent_bytes()
         self._owner.memory.add(held - self.held_bytes)
@@ -454,6 +414,17 @@ class Connection(asyncio.BufferedProtocol):
         elif self._is_reading_paused and not must_pause:
             self._transport.resume_reading()
         self._is_reading_paused = must_pause
+
+
+def _probe_when_idle(accepted: socket.socket | None) -> None:
+    """Let the kernel find out that the client has gone without closing the connection."""
+    if accepted is None:
+        return
+    with suppress(OSError):  # the peer may have gone
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBED_AFTER_S)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBED_EACH_S)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
 
 
 def _memory_of(frame: memoryview | FrameError) -> int:

@@ -1,4 +1,4 @@
-"""One listener for clients that speak Kafka's protocol.
+"""One listener for clients, which speak Kafka's protocol.
 
 The listener accepts connections within its limits, decodes each request, passes it to its translation, and encodes the
 response. A peer that sends bytes of another protocol, or a request that no Kafka client sends, loses its connection.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -17,15 +17,14 @@ from typing import NamedTuple
 from node.kafka.api_versions import offered
 from node.kafka.calls import Call, KafkaApi, Later
 from node.kafka.connection import Connection, FrameOutcome, Frames, LaterFrames
-from node.kafka.refused_native_client import RefusedNativeClient
 from node.kafka.request_memory import RequestMemory
+from node.kafka.server_socket import Serve, ServerSocket, serve_tcp
 from node.net.client_connections import ClientConnection, ClientConnections
 from node.net.server import MAX_WAIT_MS, RequestContext
 from node.runtime.latency_histogram import RequestTimes
 from tidelog.clock import Clock
 from tidelog.errors import (
     BrokerError,
-    InvalidRequestError,
     ProtocolError,
     UnknownServerError,
     UnsupportedVersionError,
@@ -34,7 +33,7 @@ from tidelog.model import Endpoint
 from tidelog.protocol import messages as native
 from tidelog.protocol.kafka.codec import decode
 from tidelog.protocol.kafka.extensions import FIRST_EXTENSION
-from tidelog.protocol.kafka.frames import READ_BYTES, ZEROMQ, FrameError
+from tidelog.protocol.kafka.frames import READ_BYTES, FrameError
 from tidelog.protocol.kafka.headers import RequestHeader, decode_request_header, encode_response
 from tidelog.protocol.kafka.messages.group_membership import JoinGroupRequest, SyncGroupRequest
 from tidelog.protocol.kafka.messages.group_offsets import OffsetCommitRequest
@@ -107,8 +106,6 @@ _LEAST_PROGRESS_BYTES = 64 * 1024
 #: client cannot fill the disk.
 _COMPLAINT_PAUSE_MS = 10_000
 _MAX_COMPLAINTS = 1_000
-#: A refusal names at most this many addresses.
-_MOST_HINTED = 3
 
 
 DEFAULT_LIMITS = ListenerLimits()
@@ -126,8 +123,7 @@ class KafkaListener:
                      completed
     times            the durations of this listener's requests
     limits           the numbers of connections and bytes
-    native_addresses
-                     returns the addresses for Tidelog's own clients. The refusal of such a client names them
+    serve            binds the endpoint and accepts connections
     clients          where this listener's connections are listed
     """
 
@@ -141,7 +137,7 @@ class KafkaListener:
         settle: Callable[[], None] = lambda: None,
         now_ns: Callable[[], int] = lambda: 0,
         limits: ListenerLimits = DEFAULT_LIMITS,
-        native_addresses: Callable[[], Sequence[str]],
+        serve: Serve = serve_tcp,
         clients: ClientConnections,
     ) -> None:
         self.endpoint = endpoint
@@ -149,7 +145,6 @@ class KafkaListener:
         self.read_buffer = memoryview(bytearray(READ_BYTES))
         self.memory = RequestMemory(limits.max_memory_bytes, lambda call: asyncio.get_running_loop().call_soon(call))
         self._limits = limits
-        self._native_addresses = native_addresses
         self.now_ns = now_ns
         self.times = RequestTimes(now_ns)
         self.settle = settle
@@ -161,25 +156,22 @@ class KafkaListener:
             for version in range(api.versions.first, api.versions.last + 1)
         }
         self._clock = clock
+        self._serve = serve
         self._clients = clients
         self._connections: dict[Connection, ClientConnection] = {}
         self._moved: dict[Connection, int] = {}  # the bytes that each connection had moved at the last check
-        self._tasks: set[asyncio.Task[Frames]] = set()
+        self._tasks: dict[asyncio.Task[Frames], None] = {}  # in the order in which they began
         self._all_closed = asyncio.Event()
         self._by_address: Counter[str] = Counter()
         self._complaints: dict[tuple[str, str], int] = {}  # by address and protocol
-        self._server: asyncio.Server | None = None
+        self._socket: ServerSocket | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._is_stopping = False
 
     async def start(self) -> None:
         """Bind the endpoint and accept connections. Raise OSError, which names the port, if it is taken."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Connection(self), self.endpoint.host, self.endpoint.port, backlog=1024
-        )
-        port = self._server.sockets[0].getsockname()[1]
-        self.endpoint = Endpoint(self.endpoint.host, port)
+        self._socket = await self._serve(self.endpoint, lambda: Connection(self))
+        self.endpoint = self._socket.endpoint
         self._sweeper = asyncio.create_task(self._check_connections(), name=f"idle connections of {self._name}")
 
     async def stop(self) -> None:
@@ -190,8 +182,8 @@ class KafkaListener:
         """
         if self._sweeper is not None:
             self._sweeper.cancel()
-        if self._server is not None:
-            self._server.close()
+        if self._socket is not None:
+            self._socket.close()
         self._is_stopping = True
         for connection in list(self._connections):
             connection.end()
@@ -254,18 +246,7 @@ class KafkaListener:
         if len(self._complaints) >= _MAX_COMPLAINTS:
             self._complaints.clear()
         self._complaints[kind] = now_ms
-        hint = f"; {self._native_hint()}" if error.protocol == ZEROMQ else ""
-        log.warning("%s: %s:%d %s%s: the connection is closed", self._name, *connection.peer, error.reason, hint)
-
-    def refused_native_client(self) -> RefusedNativeClient:
-        """Return the answer to a client of Tidelog's own protocol: an error that names the addresses for it."""
-        return RefusedNativeClient(
-            InvalidRequestError(f"this is the listener {self._name}, for Kafka clients; {self._native_hint()}")
-        )
-
-    def _native_hint(self) -> str:
-        addresses = self._native_addresses()
-        return f"Tidelog's own clients connect to {','.join(addresses[:_MOST_HINTED])}"
+        log.warning("%s: %s:%d %s: the connection is closed", self._name, *connection.peer, error.reason)
 
     async def _check_connections(self) -> None:
         while True:
@@ -355,8 +336,8 @@ class KafkaListener:
         if isinstance(outcome, Later):
             return self._later(received, outcome, finish)
         task = asyncio.create_task(self._finished(received, outcome, finish))
-        self._tasks.add(task)  # the event loop alone does not keep a task alive
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None  # the event loop alone does not keep a task alive
+        task.add_done_callback(self._tasks.pop)
         return task
 
     async def _finished(

@@ -39,8 +39,10 @@ def send(transport: asyncio.Transport, parts: Sequence[Part]) -> None:
 
 def _send_past_transport(transport: asyncio.Transport, parts: Sequence[Part]) -> Sequence[Part]:
     """Send to the transport's socket itself, and return the parts that the socket does not accept now."""
-    descriptor = transport.get_extra_info("socket").fileno()
-    raw = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
+    accepted = transport.get_extra_info("socket")
+    if accepted is None:
+        return parts  # the network is simulated
+    raw = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=accepted.fileno())
     try:
         for number, part in enumerate(parts):
             sent, size = 0, len(part)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from node.net.zeromq.connection import Connection
+from node.net.zeromq.dealer import Dealer, Dial
 from tidelog.clock import Clock, SystemClock
 from tidelog.model import Endpoint
-from tidelog.protocol.native.connection import Connection
-from tidelog.protocol.native.dealer import Dealer, Dial
 
 #: A handshake takes four round trips, and a round trip between continents takes half a second.
 CONNECT_TIMEOUT_MS = 2500

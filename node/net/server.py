@@ -1,9 +1,8 @@
-"""One listener of a broker: check each request that arrives, pass it to its handler, and send the response.
+"""The listener for other brokers and the controller: check each request, pass it to its handler, send the response.
 
 Before a handler runs, the server checks that the bytes are a message of a supported version. The request must be meant
-for this cluster and for this registration of the broker, its deadline must not have passed, and the listener must allow
-it. A broker has one server per listener: at least one for clients, and one for other brokers and the controller. Only
-the latter accepts requests that change roles of replicas.
+for this cluster and for this registration of the broker, and its deadline must not have passed. Clients connect to
+`node.kafka.listener`.
 """
 
 from __future__ import annotations
@@ -15,16 +14,13 @@ from functools import partial
 from typing import Any
 
 from node.events.recorder import NO_EVENTS, Events
-from node.net.client_connections import ClientConnections
 from node.net.identity import Identity
-from node.net.native_clients import NativeClients
-from node.net.router import Listen, Listening, Router
+from node.net.zeromq.router import Listen, Listening, Router
 from node.runtime.deferred_response import DeferredResponse
 from node.runtime.latency_histogram import RequestTimes
 from tidelog.clock import Clock
 from tidelog.errors import (
     BrokerError,
-    ClusterAuthorizationFailedError,
     InconsistentClusterIdError,
     InvalidRequestError,
     ProtocolError,
@@ -39,7 +35,6 @@ from tidelog.model import Buffer, Endpoint
 from tidelog.protocol.admin_messages import ADMIN_REQUESTS
 from tidelog.protocol.codec import (
     MAX_BROKER_ENVELOPE_BYTES,
-    MAX_CLIENT_ENVELOPE_BYTES,
     Body,
     RequestHeader,
     ResponseHeader,
@@ -47,9 +42,9 @@ from tidelog.protocol.codec import (
     encode,
 )
 from tidelog.protocol.control_messages import CONTROL_REQUESTS
-from tidelog.protocol.group_messages import GROUP_REQUESTS, JoinGroupRequest
+from tidelog.protocol.group_messages import GROUP_REQUESTS
 from tidelog.protocol.list_offsets_v0_messages import SEGMENT_REQUESTS
-from tidelog.protocol.listeners import CLIENTS
+from tidelog.protocol.listeners import BROKERS
 from tidelog.protocol.messages import (
     CLIENT_REQUESTS,
     ApiRange,
@@ -58,7 +53,6 @@ from tidelog.protocol.messages import (
     Request,
     Response,
 )
-from tidelog.protocol.native.sockets import host_of_sender
 from tidelog.protocol.operator_messages import OPERATOR_REQUESTS
 from tidelog.protocol.partition_messages import PARTITION_REQUESTS
 
@@ -73,8 +67,8 @@ MAX_WAIT_MS = 600_000
 #: answered, so that at most MAX_UNANSWERED more responses are added.
 MAX_PARKED = 256
 MAX_UNREAD_BYTES = 104_857_600
-#: The pause between two log lines about Kafka clients that try this port.
-_KAFKA_LINE_PAUSE_MS = 10_000
+#: The pause between two log lines about clients that try this port.
+_CLIENT_LINE_PAUSE_MS = 10_000
 
 _REQUESTS: dict[int, type[Request]] = {
     cls.api: cls
@@ -106,7 +100,7 @@ class RequestContext:
     listener         the name of the listener that received the request
     sends_files      whether the connection sends records from their file, so that the answer may have `StoredBytes`
     hears_failures   whether a Produce with acks=0 gets an answer, so that its connection is closed after a failure
-    client_host      the sender's address; empty for requests of Tidelog's own protocol other than to join a group
+    client_host      the sender's address; empty for requests between brokers
     """
 
     peer: bytes
@@ -114,7 +108,7 @@ class RequestContext:
     sender_epoch: int
     deadline_ms: int
     between_brokers: bool
-    listener: str = CLIENTS
+    listener: str = BROKERS
     client_host: str = ""
     sends_files: bool = False
     hears_failures: bool = False
@@ -133,12 +127,10 @@ class Server:
     """One bound endpoint. `endpoint` has the actual port after `start`; port 0 lets the system choose.
 
     handler          called for each request that passed the checks
-    between_brokers  whether requests that only brokers may send are accepted here
     settle           called after each group of requests that arrived together, to answer requests that they completed
     times            the durations and the refusals of this listener's requests
     listen           binds the endpoint and moves the messages
-    clients          where the connections of this listener are listed; None: nowhere
-    kafka_address    returns where Kafka clients connect, for the log line about one that came here; empty: nowhere
+    clients_address  returns where clients connect, for the log line about one that came here
     """
 
     def __init__(
@@ -148,37 +140,30 @@ class Server:
         handler: Handler,
         clock: Clock,
         *,
-        between_brokers: bool,
-        listener: str = CLIENTS,
         settle: Callable[[], None] = lambda: None,
         now_ns: Callable[[], int] = lambda: 0,
         listen: Listen = Router,
         events: Events = NO_EVENTS,
-        clients: ClientConnections | None = None,
-        kafka_address: Callable[[], str] = lambda: "",
+        clients_address: Callable[[], str] = lambda: "the listener KAFKA",
     ) -> None:
         self.endpoint = endpoint
-        self._kafka_address = kafka_address
-        self._next_kafka_line_ms = 0
+        self._clients_address = clients_address
+        self._next_client_line_ms = 0
         self._identity = identity
         self._handler = handler
         self._settle = settle
         self.times = RequestTimes(now_ns)
         self._clock = clock
         self._events = events
-        self._between_brokers = between_brokers
-        self._max_envelope_bytes = MAX_BROKER_ENVELOPE_BYTES if between_brokers else MAX_CLIENT_ENVELOPE_BYTES
-        self._listener = listener
         self._listen = listen
         self._listening: Listening | None = None
-        self._clients = None if clients is None else NativeClients(clients, listener, clock, self._probe)
         self._logged_stuck: set[bytes] = set()
         self._waiting: dict[asyncio.Future[Any], None] = {}  # in the order of arrival
         self._unanswered: dict[bytes, int] = {}
 
     def start(self) -> None:
         """Bind the endpoint and begin to accept requests. Raise OSError, which names the endpoint, if it is taken."""
-        self._listening = self._listen(self.endpoint, self._on_request, self._settle, self._on_kafka_peer)
+        self._listening = self._listen(self.endpoint, self._on_request, self._settle, self._on_client)
         self.endpoint = self._listening.endpoint
 
     def stop(self) -> None:
@@ -187,28 +172,25 @@ class Server:
         if listening is None:
             return
         listening.close()
-        if self._clients is not None:
-            self._clients.close()
         for future in list(self._waiting):
             future.cancel()
 
-    def _on_kafka_peer(self) -> None:
-        """Log that a Kafka client tried this port, at most once in some seconds, because such a client comes again."""
+    def _on_client(self) -> None:
+        """Log that a client tried this port, at most once in some seconds, because such a client comes again."""
         now_ms = self._clock.monotonic_ms()
-        if now_ms < self._next_kafka_line_ms:
+        if now_ms < self._next_client_line_ms:
             return
-        self._next_kafka_line_ms = now_ms + _KAFKA_LINE_PAUSE_MS
-        where = self._kafka_address() or "a listener KAFKA, which this broker does not have"
+        self._next_client_line_ms = now_ms + _CLIENT_LINE_PAUSE_MS
         log.warning(
-            "%s at %s: a peer speaks Kafka's protocol, but this port speaks Tidelog's: the connection is closed;"
-            " Kafka clients connect to %s",
-            self._listener, self.endpoint, where,
+            "%s at %s: a peer speaks Kafka's protocol, but this port is for brokers: the connection is closed;"
+            " clients connect to %s",
+            BROKERS, self.endpoint, self._clients_address(),
         )  # fmt: skip
 
     def _on_request(self, peer: bytes, frames: list[memoryview]) -> None:
         begun_ns = self.times.now_ns()
         try:
-            if frames and len(frames[0]) > self._max_envelope_bytes:
+            if frames and len(frames[0]) > MAX_BROKER_ENVELOPE_BYTES:
                 raise ProtocolError
             header, body = decode_request(frames)
         except ProtocolError:
@@ -218,17 +200,12 @@ class Server:
             return
         try:
             request = self._checked_request(header, body)
-            if self._clients is not None:
-                if isinstance(request, ApiVersionsRequest):
-                    self._clients.introduced(peer, host_of_sender(frames[0]), request)
-                self._clients.received(peer, header, request, frames)
             if isinstance(request, ApiVersionsRequest):
                 self._reply(peer, header, self._introduction(), None)
                 return
-            # Only a group stores the address of its members; looking it up for each request would cost time.
-            host = host_of_sender(frames[0]) if isinstance(request, JoinGroupRequest) else ""
-            sender = (peer, header.client_id, header.sender_epoch, header.deadline_ms)
-            context = RequestContext(*sender, self._between_brokers, self._listener, host)
+            context = RequestContext(
+                peer, header.client_id, header.sender_epoch, header.deadline_ms, between_brokers=True
+            )
             if self._unanswered.get(peer, 0) >= MAX_UNANSWERED:
                 raise RequestTimedOutError(f"{MAX_UNANSWERED} requests of this connection have no response yet")
             outcome = self._handler(request, context)
@@ -301,8 +278,6 @@ class Server:
             request = body.read(cls, header.api_version)
         except ProtocolError as error:
             raise InvalidRequestError(str(error)) from None
-        if not self._between_brokers and is_for_brokers(request):
-            raise ClusterAuthorizationFailedError(f"{cls.api.name}: only brokers may send this request")
         known = self._identity.broker_epoch
         self._events.processed(header.api_key, now_ms, header.deadline_ms, header.addressee_epoch, known)
         return request
@@ -329,11 +304,7 @@ class Server:
 
     def _introduction(self) -> ApiVersionsResponse:
         identity = self._identity
-        apis = tuple(
-            ApiRange(cls.api, *cls.versions)
-            for cls in _REQUESTS.values()
-            if self._between_brokers or not cls.between_brokers
-        )
+        apis = tuple(ApiRange(cls.api, *cls.versions) for cls in _REQUESTS.values())
         return ApiVersionsResponse(
             0, identity.cluster_id, identity.broker_id, identity.broker_epoch, self._clock.monotonic_ms(), apis
         )
@@ -361,13 +332,7 @@ class Server:
 
     def _send(self, peer: bytes, frames: list[Buffer]) -> None:
         if self._listening is not None:
-            is_connected = self._listening.send(peer, frames)
-            if self._clients is not None:
-                self._clients.sent(peer, frames, is_connected)
-
-    def _probe(self, peer: bytes) -> bool:
-        """Return whether a peer is connected. No request has the correlation id 0, except those without a response."""
-        return self._listening is not None and self._listening.send(peer, encode(ResponseHeader(0, 0, None)))
+            self._listening.send(peer, frames)
 
     def _is_stuck(self, peer: bytes, header: RequestHeader) -> bool:
         """Return whether the peer has too many unread responses, so that its requests are dropped; log that once."""

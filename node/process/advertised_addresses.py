@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cluster.zookeeper.client import ZkClient
-from node.metadata.metadata_cache import MetadataCache
 from node.net.identity import Identity
 from node.settings.broker_settings import BrokerSettings
 from node.settings.dynamic_settings import DynamicSettings
-from node.settings.listeners import counterpart, require_own_addresses
+from node.settings.listeners import require_own_addresses
 from tidelog.errors import ConfigError, InvalidConfigError, TidelogError
 from tidelog.model import Endpoint
 from tidelog.protocol.listeners import BROKERS, CLIENTS, Listener
@@ -18,34 +17,20 @@ from tidelog.protocol.listeners import BROKERS, CLIENTS, Listener
 class AdvertisedAddresses:
     """The advertised addresses of one broker, as its settings have them now."""
 
-    def __init__(
-        self, settings: DynamicSettings, zk_client: ZkClient, identity: Identity, metadata: MetadataCache
-    ) -> None:
+    def __init__(self, settings: DynamicSettings, zk_client: ZkClient, identity: Identity) -> None:
         self._settings = settings
         self._zk_client = zk_client
         self._identity = identity
-        self._metadata = metadata
 
     @property
     def by_listener(self) -> Mapping[str, Endpoint]:
         """Return the address of each listener by its name."""
         return _by_listener(self._settings.current)
 
-    def for_kafka_clients_of(self, listener: str) -> str:
-        """Return where the clients of this listener reach this broker by Kafka's protocol; empty: nowhere."""
-        endpoints = self._settings.current.listener_endpoints
-        kafka = {each.name: str(each.advertised) for each in endpoints if each.for_kafka_clients}
-        return kafka.get(counterpart(listener)) or next(iter(kafka.values()), "")
-
-    def for_native_clients_of(self, listener: str) -> list[str]:
-        """Return where live brokers have the counterpart of this listener, or TIDELOG if this broker has none.
-
-        If no live broker has that listener, return this broker's own address.
-        """
-        own = self.by_listener
-        name = counterpart(listener) if counterpart(listener) in own else CLIENTS
-        found = [broker.endpoint_of(name) for _, broker in sorted(self._metadata.brokers.items())]
-        return [str(each) for each in found if each is not None] or [str(own[name])]
+    @property
+    def for_clients(self) -> str:
+        """Return where clients reach this broker at the listener KAFKA."""
+        return str(self.by_listener[CLIENTS])
 
     async def check(self, changed: BrokerSettings) -> None:
         """Check the addresses of changed settings against the other brokers and the network.

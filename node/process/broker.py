@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 
 from cluster.state import BrokerRegistration, TopicAssignment
@@ -155,10 +154,10 @@ class Broker:
             self._identity,
         )
         for listener in listeners:
-            if listener.for_kafka_clients:
-                await self._open_kafka_listener(kafka, listener)
+            if listener.between_brokers:
+                self._open_listener_for_brokers(handlers, listener)
             else:
-                self._open_listener(handlers, listener)
+                await self._open_listener_for_clients(kafka, listener)
         # The coordinator and the replicas stop before the listeners close, so that waiting requests get an answer.
         self._undo.callback(self._coordinator.stop)
         self._undo.callback(self._auto_creation.close)
@@ -243,7 +242,7 @@ class Broker:
         settings = self._settings
         self._identity = Identity(self._cluster_id, settings.broker_id, dial=self._environment.dial, clock=self._clock)
         self._metadata = MetadataCache(self._cluster_id)
-        self._addresses = AdvertisedAddresses(self._dynamic, zk_client, self._identity, self._metadata)
+        self._addresses = AdvertisedAddresses(self._dynamic, zk_client, self._identity)
         self._clients = ClientConnections(self._clock, self._known_topic)
         wait_ms = settings.replica_fetch_wait_max_ms
         fetch_settings = FetchSettings(
@@ -349,26 +348,23 @@ class Broker:
         # The clean-shutdown marker is the last write to a disk. A disk that failed gets none.
         await asyncio.to_thread(self._logs.close, clean=not isinstance(self.failure, StorageError))
 
-    def _open_listener(self, handlers: Handlers, listener: ListenerEndpoint) -> None:
+    def _open_listener_for_brokers(self, handlers: Handlers, listener: ListenerEndpoint) -> None:
         server = Server(
             listener.bind,
             self._identity,
             handlers.handle,
             self._clock,
-            between_brokers=listener.between_brokers,
-            listener=listener.name,
             settle=self._replicas.purgatories.complete_ready,
             now_ns=self._environment.monotonic_ns,
             listen=self._environment.listen,
             events=self._events,
-            clients=None if listener.between_brokers else self._clients,
-            kafka_address=partial(self._addresses.for_kafka_clients_of, listener.name),
+            clients_address=lambda: self._addresses.for_clients,
         )
         server.start()
         self._undo.callback(server.stop)
         self._request_times[listener.name] = server.times
 
-    async def _open_kafka_listener(self, apis: Iterable[KafkaApi], listener: ListenerEndpoint) -> None:
+    async def _open_listener_for_clients(self, apis: Iterable[KafkaApi], listener: ListenerEndpoint) -> None:
         opened = KafkaListener(
             listener.bind,
             listener.name,
@@ -377,7 +373,7 @@ class Broker:
             settle=self._replicas.purgatories.complete_ready,
             now_ns=self._environment.monotonic_ns,
             limits=listener_limits(self._dynamic.current),
-            native_addresses=partial(self._addresses.for_native_clients_of, listener.name),
+            serve=self._environment.serve,
             clients=self._clients,
         )
         self._dynamic.subscribe(lambda: opened.replace_limits(listener_limits(self._dynamic.current)))

@@ -19,14 +19,15 @@ from cluster.zookeeper.kazoo_store import ZooKeeperStore
 from cluster.zookeeper.store import Store
 from node.controller.failure_detector import ProbeOutcome, probe
 from node.events.recorder import NO_EVENTS, Events
-from node.net.router import Listen, Router
+from node.kafka.server_socket import Serve, serve_tcp
+from node.net.zeromq.dealer import Dealer, Dial
+from node.net.zeromq.router import Listen, Router
 from node.process.watchdog import Guard, Watchdog, end_process
 from node.settings.broker_settings import BrokerSettings
 from storage.descriptor_reserve import DescriptorReserve
 from storage.files import Files, RealFiles
 from tidelog.clock import Clock, SystemClock
 from tidelog.model import Endpoint
-from tidelog.protocol.native.dealer import Dealer, Dial
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 #: Reserved for files: more than ZeroMQ's backlog of connections (100), but at most an eighth of the process's limit.
@@ -40,7 +41,8 @@ class BrokerEnvironment(Protocol):
     files       the disks of the machine
     rng         the source of ids and random choices
     dial        opens a connection to another broker
-    listen      binds an endpoint and receives messages there
+    listen      binds an endpoint for brokers and receives messages there
+    serve       binds an endpoint for clients and accepts connections there
     probe       makes one plain TCP connect
     sleep_s     blocks the calling thread for so many seconds
     """
@@ -55,6 +57,8 @@ class BrokerEnvironment(Protocol):
     def dial(self) -> Dial: ...
     @property
     def listen(self) -> Listen: ...
+    @property
+    def serve(self) -> Serve: ...
     @property
     def probe(self) -> Callable[[Endpoint], Awaitable[ProbeOutcome]]: ...
     @property
@@ -88,6 +92,7 @@ class RealEnvironment:
         self.rng: random.Random = random.SystemRandom()
         self.dial: Dial = Dealer
         self.listen: Listen = Router
+        self.serve: Serve = serve_tcp
         self.probe: Callable[[Endpoint], Awaitable[ProbeOutcome]] = probe
         self.sleep_s: Callable[[float], object] = time.sleep
 

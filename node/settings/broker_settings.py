@@ -3,8 +3,8 @@
     broker_id = 1
     log_dirs = ["/disk1/tidelog", "/disk2/tidelog"]
     zookeeper = "127.0.0.1:2181/tidelog"
-    listeners = ["TIDELOG://0.0.0.0:9600", "REPLICATION://0.0.0.0:9601"]
-    advertised_listeners = ["TIDELOG://host-1:9600", "REPLICATION://host-1:9601"]
+    listeners = ["KAFKA://0.0.0.0:9092", "REPLICATION://0.0.0.0:9601"]
+    advertised_listeners = ["KAFKA://host-1:9092", "REPLICATION://host-1:9601"]
     log_retention_hours = 72
 
 Names follow Kafka's broker settings, in snake_case, and so do the names of the topic defaults
@@ -54,24 +54,22 @@ class BrokerSettings:
     log_dirs: tuple[str, ...] = _setting("directories of the logs: a list, or names separated by commas")
     zookeeper: str = _setting("host:port,host:port/chroot of the ZooKeeper ensemble")
     listeners: tuple[str, ...] = _setting(
-        "endpoints that the broker binds: NAME://address:port; TIDELOG and TIDELOG_… are for clients,"
+        "endpoints that the broker binds: NAME://address:port; KAFKA and KAFKA_… are for clients,"
         " REPLICATION for brokers",
-        ("TIDELOG://127.0.0.1:9600", "REPLICATION://127.0.0.1:9601"),
+        ("KAFKA://127.0.0.1:9092", "REPLICATION://127.0.0.1:9601"),
     )
     advertised_listeners: tuple[str, ...] = _setting(
         "addresses at which clients and brokers reach the listeners: NAME://host:port; default: the bound address",
         (),
     )
-    max_connections: int = _setting("connections of Kafka clients to one listener", 10_000, least=1)
-    max_connections_per_ip: int = _setting(
-        "connections of Kafka clients to one listener from one address", 10_000, least=1
-    )
+    max_connections: int = _setting("connections of clients to one listener", 10_000, least=1)
+    max_connections_per_ip: int = _setting("connections of clients to one listener from one address", 10_000, least=1)
     connections_max_idle_ms: int = _setting(
-        "time without a request after which a Kafka client's connection is closed", 600_000, least=1000
+        "time without a request after which a client's connection is closed", 600_000, least=1000
     )
-    socket_request_max_bytes: int = _setting("maximum bytes of a request of a Kafka client", 104_857_600, least=1 << 20)
+    socket_request_max_bytes: int = _setting("maximum bytes of a request of a client", 104_857_600, least=1 << 20)
     queued_max_request_bytes: int = _setting(
-        "memory for the requests and responses in flight of all Kafka clients of one listener; beyond it, they wait",
+        "memory for the requests and responses in flight of all clients of one listener; beyond it, they wait",
         256 << 20,
         least=1 << 20,
         most=_INT64,

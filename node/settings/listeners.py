@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from cluster.state import BrokerRegistration
 from tidelog.errors import ConfigError
 from tidelog.model import Endpoint
-from tidelog.protocol.listeners import BROKERS, CLIENTS, KAFKA, Listener
+from tidelog.protocol.listeners import BROKERS, CLIENTS, Listener
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,6 @@ class ListenerEndpoint:
     @property
     def between_brokers(self) -> bool:
         return self.name == BROKERS
-
-    @property
-    def for_kafka_clients(self) -> bool:
-        return self.name == KAFKA or self.name.startswith(f"{KAFKA}_")
 
     @property
     def beyond_this_machine(self) -> bool:
@@ -76,15 +72,6 @@ def with_changed_addresses(advertised_listeners: Iterable[str], changes: Iterabl
     before = _by_name("advertised_listeners", advertised_listeners)
     after = before | _by_name("advertised_listeners", changes)
     return tuple(str(Listener(name, endpoint)) for name, endpoint in after.items())
-
-
-def counterpart(listener: str) -> str:
-    """Return the name of the listener for the other kind of clients that is meant for the same network.
-
-    TIDELOG is for the clients of KAFKA, and TIDELOG_X for those of KAFKA_X.
-    """
-    kind, separator, network = listener.partition("_")
-    return f"{KAFKA if kind == CLIENTS else CLIENTS}{separator}{network}"
 
 
 def require_own_addresses(

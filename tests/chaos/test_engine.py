@@ -12,7 +12,7 @@ from node.handlers.config_descriptions import describe_broker
 from node.settings.broker_settings import BrokerSettings
 from node.settings.dynamic_settings import DynamicSettings
 from tidelog.errors import LocalError
-from verify.chaos.targets.container_target import kafka_address_here, reachable, settings_of
+from verify.chaos.targets.container_target import reachable, settings_of
 from verify.chaos.targets.engine import find_engine, of_inspection
 
 COMPOSE = Path(__file__).parents[2] / "compose"
@@ -23,7 +23,7 @@ BROKER = {
     "State": {"Pid": os.getpid()},
     "Config": {"Hostname": "broker-1", "Labels": {"com.docker.compose.service": "broker-1"}},
     "NetworkSettings": {
-        "Ports": {"9600/tcp": None, "9611/tcp": [{"HostIp": "127.0.0.1", "HostPort": "9611"}]},
+        "Ports": {"9092/tcp": None, "9611/tcp": [{"HostIp": "127.0.0.1", "HostPort": "9611"}]},
         "Networks": {"tidelog_tidelog": {"IPAddress": "10.89.0.7", "Aliases": ["broker-1", "4f1e"]}},
     },
 }
@@ -96,5 +96,4 @@ def test_reported_settings_have_the_names_of_the_settings_file() -> None:
     settings = settings_of({entry.name: entry for entry in described})
     assert settings["zookeeper"].endswith(":2181/tidelog")
     assert settings["http_listener"] == "0.0.0.0:9680"
-    assert kafka_address_here(settings) == "127.0.0.1:9092"
     assert (settings["zookeeper_session_timeout_ms"], settings["replica_lag_time_max_ms"]) == ("6000", "30000")

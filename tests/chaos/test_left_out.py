@@ -26,7 +26,6 @@ class Quiet:
     """A cluster that receives no requests."""
 
     bootstrap_servers: str = NO_BROKER
-    kafka_bootstrap_servers: str = ""
     tps: Sequence[TopicPartition] = ()
     broker_ids: Sequence[int] = ()
     brokers: Sequence[object] = ()

@@ -48,12 +48,12 @@ def test_processes_of_a_running_cluster_may_be_killed_and_paused(tmp_path: Path,
     assert row not in refused(target(tmp_path, None))
 
 
-def test_addresses_of_kafka_listeners_are_those_of_the_brokers(tmp_path: Path) -> None:
-    members = (BrokerState(20_001, broker_id=1, kafka_port=9092, host="198.18.5.1"), BrokerState(20_002, broker_id=2))
+def test_bootstrap_servers_are_the_brokers_ports_for_clients(tmp_path: Path) -> None:
+    members = (BrokerState(9092, broker_id=1, host="198.18.5.1"), BrokerState(9093, broker_id=2))
     save_state(tmp_path, ClusterState("127.0.0.1:2181", ProcessState(2181), members, {}))
     cluster = LocalCluster(tmp_path, home=tmp_path / "home")
     there = LocalTarget(tmp_path, tmp_path / "results", UndoFile(tmp_path), cluster)
-    assert there.kafka_bootstrap_servers == "198.18.5.1:9092"
+    assert there.bootstrap_servers == "198.18.5.1:9092,127.0.0.1:9093"
 
 
 def test_container_cluster_is_not_the_runs_own(tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ class ApacheKafka:
     def __init__(self, brokers: list[KafkaBroker]) -> None:
         self._brokers = {number: broker for number, broker in enumerate(brokers, start=1)}
         self.broker_ids = list(self._brokers)
-        self.kafka_bootstrap_servers = ",".join(each.bootstrap_servers for each in brokers)
-        self._admin = AdminClient({"bootstrap.servers": self.kafka_bootstrap_servers, "log_level": 0})
+        self.bootstrap_servers = ",".join(each.bootstrap_servers for each in brokers)
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
 
     def create_topic(
         self, name: str, partitions: int = 1, replicas: int = 3, configs: Mapping[str, str] | None = None

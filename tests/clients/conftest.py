@@ -29,17 +29,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterUnderTe
 
 @pytest.fixture(scope="session")
 def tidelog_cluster(cluster: ClusterUnderTest) -> RunningCluster:
-    """Return the cluster for tests that also use Tidelog's own clients. The control skips these tests."""
+    """Return the cluster for tests that need brokers of Tidelog. The control skips these tests."""
     if IS_CONTROL:
-        pytest.skip("Apache Kafka does not serve Tidelog's own clients")
+        pytest.skip("the brokers are those of Apache Kafka")
     assert isinstance(cluster, RunningCluster)
     return cluster
 
 
 @pytest.fixture(scope="session")
 def servers(cluster: ClusterUnderTest) -> str:
-    """Return the addresses for Kafka clients."""
-    return cluster.kafka_bootstrap_servers
+    """Return the brokers' addresses."""
+    return cluster.bootstrap_servers
 
 
 @pytest.fixture(scope="session")

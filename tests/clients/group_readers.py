@@ -72,7 +72,7 @@ class GroupReader(ABC):
 
 
 class OurReader(GroupReader):
-    """Tidelog's own consumer, over Tidelog's own protocol."""
+    """Tidelog's own consumer."""
 
     def __init__(self, cluster: KafkaCluster, topic: str, **options: Any) -> None:
         options = {
@@ -107,7 +107,7 @@ class ConfluentReader(GroupReader):
     def __init__(self, cluster: KafkaCluster, topic: str, **options: Any) -> None:
         self._consumer = confluent_kafka.Consumer(
             {
-                "bootstrap.servers": cluster.kafka_bootstrap_servers,
+                "bootstrap.servers": cluster.bootstrap_servers,
                 "group.id": GROUP,
                 "auto.offset.reset": "earliest",
                 "session.timeout.ms": SESSION_TIMEOUT_MS,
@@ -162,7 +162,7 @@ class KafkaPythonReader(GroupReader):
             "session_timeout_ms": SESSION_TIMEOUT_MS,
             "heartbeat_interval_ms": 1_000,
         } | options
-        self._consumer = kafka.KafkaConsumer(bootstrap_servers=cluster.kafka_bootstrap_servers.split(","), **options)
+        self._consumer = kafka.KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers.split(","), **options)
         self._consumer.subscribe([topic])
         super().__init__()
 
@@ -181,7 +181,7 @@ class AioKafkaReader(GroupReader):
     def __init__(self, cluster: KafkaCluster, topic: str, **options: Any) -> None:
         self._topic = topic
         self._options = {
-            "bootstrap_servers": cluster.kafka_bootstrap_servers,
+            "bootstrap_servers": cluster.bootstrap_servers,
             "group_id": GROUP,
             "auto_offset_reset": "earliest",
             "session_timeout_ms": SESSION_TIMEOUT_MS,
@@ -216,7 +216,7 @@ class KcatReader(GroupReader):
     def __init__(self, cluster: KafkaCluster, topic: str, *, group_id: str = GROUP) -> None:
         assert kcat.PROGRAM is not None
         options = ["-Xauto.offset.reset=earliest", f"-Xsession.timeout.ms={SESSION_TIMEOUT_MS}", "-u", "-f", "%p %o\n"]
-        command = [kcat.PROGRAM, "-b", cluster.kafka_bootstrap_servers, *options, "-G", group_id, topic]
+        command = [kcat.PROGRAM, "-b", cluster.bootstrap_servers, *options, "-G", group_id, topic]
         self._messages = os.memfd_create("messages of kcat")
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._messages)
         assert self._process.stdout is not None

@@ -1,4 +1,4 @@
-"""Real brokers with a listener for Kafka clients, and a ZooKeeper of their own."""
+"""Real brokers, which `tidelog broker` starts, and a ZooKeeper of their own."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ from tidelog.local.zookeeper import EmbeddedZooKeeper
 
 
 class KafkaCluster:
-    """Started by `kafka_cluster`.
-
-    bootstrap_servers         for our own clients
-    kafka_bootstrap_servers   for Kafka clients
-    """
+    """Started by `kafka_cluster`. `bootstrap_servers` are the addresses that the brokers tell clients."""
 
     def __init__(
         self,
@@ -36,13 +32,12 @@ class KafkaCluster:
         self._zookeeper = zookeeper
         self._settings = settings
         self._held = ExitStack()  # other tests choose ports while a broker is dead
-        self._ports = {broker_id: [choose_port(self._held) for _ in range(3)] for broker_id in range(1, brokers + 1)}
+        self._ports = {broker_id: [choose_port(self._held) for _ in range(2)] for broker_id in range(1, brokers + 1)}
         self._processes: dict[int, Process] = {}
-        self.bootstrap_servers = ",".join(f"{LOOPBACK}:{ports[0]}" for ports in self._ports.values())
         self._advertised = {
-            broker_id: ports[2] if through is None else through(ports[2]) for broker_id, ports in self._ports.items()
+            broker_id: ports[0] if through is None else through(ports[0]) for broker_id, ports in self._ports.items()
         }
-        self.kafka_bootstrap_servers = ",".join(f"{LOOPBACK}:{port}" for port in self._advertised.values())
+        self.bootstrap_servers = ",".join(f"{LOOPBACK}:{port}" for port in self._advertised.values())
 
     def start(self) -> None:
         """Start all brokers, and wait until they serve."""
@@ -67,16 +62,16 @@ class KafkaCluster:
 
     def _start_broker(self, broker_id: int) -> None:
         """Start a broker that does not run."""
-        native, between, kafka = (f"{LOOPBACK}:{port}" for port in self._ports[broker_id])
+        clients, brokers = (f"{LOOPBACK}:{port}" for port in self._ports[broker_id])
         settings: dict[str, str | int | list[str]] = {
             "broker_id": broker_id,
             "log_dirs": [str(self._directory / f"broker-{broker_id}")],
             "zookeeper": self._zookeeper,
-            "listeners": [f"TIDELOG://{native}", f"REPLICATION://{between}", f"KAFKA://{kafka}"],
+            "listeners": [f"KAFKA://{clients}", f"REPLICATION://{brokers}"],
             "log_file": str(self._directory / f"broker-{broker_id}.log"),
             **self._settings,
         }
-        if self._advertised[broker_id] != self._ports[broker_id][2]:
+        if self._advertised[broker_id] != self._ports[broker_id][0]:
             settings["advertised_listeners"] = [f"KAFKA://{LOOPBACK}:{self._advertised[broker_id]}"]
         config = self._directory / f"broker-{broker_id}.toml"
         config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()))
@@ -109,7 +104,7 @@ def kafka_cluster(
 ) -> Iterator[KafkaCluster]:
     """Run a cluster. `settings` are settings of all its brokers.
 
-    through   returns for a broker's port the port that the broker tells Kafka clients; None: the same
+    through   returns for a broker's port the port that the broker tells clients; None: the same
     """
     with ExitStack() as stack:
         zookeeper = stack.enter_context(EmbeddedZooKeeper(directory / "zookeeper"))

@@ -30,7 +30,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
 
 
 @pytest.fixture(params=["on", "off"])
-def native(request: pytest.FixtureRequest, cluster: RunningCluster, strict: KafkaCluster) -> str:
+def own_servers(request: pytest.FixtureRequest, cluster: RunningCluster, strict: KafkaCluster) -> str:
     """Return the addresses for our own clients, of brokers with the setting on and off."""
     return cluster.bootstrap_servers if request.param == "on" else strict.bootstrap_servers
 
@@ -48,7 +48,7 @@ def test_record_for_a_missing_topic_creates_it(
 
 
 def test_confluent_kafka_reports_an_unknown_topic_with_the_setting_off(strict: KafkaCluster) -> None:
-    producer = ck.Producer({"bootstrap.servers": strict.kafka_bootstrap_servers, **IMPATIENT})
+    producer = ck.Producer({"bootstrap.servers": strict.bootstrap_servers, **IMPATIENT})
     errors: list[ck.KafkaError | None] = []
     producer.produce("nowhere", b"lost", on_delivery=lambda error, message: errors.append(error))
     producer.flush(60)
@@ -60,7 +60,7 @@ def test_confluent_kafka_reports_an_unknown_topic_with_the_setting_off(strict: K
 @kcat.needs_kcat
 def test_kcat_reports_an_unknown_topic_with_the_setting_off(strict: KafkaCluster) -> None:
     assert kcat.PROGRAM is not None
-    command = [kcat.PROGRAM, "-b", strict.kafka_bootstrap_servers, "-P", "-t", "nowhere", "-p", "0"]
+    command = [kcat.PROGRAM, "-b", strict.bootstrap_servers, "-P", "-t", "nowhere", "-p", "0"]
     command += ["-X", "topic.metadata.propagation.max.ms=1000"]
     ended = subprocess.run(command, input=b"lost\n", capture_output=True, timeout=60, check=False)
     assert b"Unknown topic or partition" in ended.stderr, ended
@@ -80,20 +80,23 @@ def test_consumer_of_confluent_kafka_creates_a_topic_only_if_asked(cluster: Runn
         assert ("asked-for" in cluster.admin.list_topics()) == allow
 
 
-def test_our_consumer_says_that_the_topic_does_not_exist(native: str) -> None:
-    with Consumer(native) as consumer:
+def test_our_consumer_says_that_the_topic_does_not_exist(own_servers: str) -> None:
+    with Consumer(own_servers) as consumer:
         consumer.assign([TopicPartition("nowhere", 0)])
         with pytest.raises(UnknownTopicOrPartitionError, match=r"^topic 'nowhere' does not exist$"):
             for _ in range(10):
                 assert consumer.poll(1000) == {}
-    with Admin(native) as admin:
+    with Admin(own_servers) as admin:
         assert "nowhere" not in admin.list_topics()
 
 
-def test_our_producer_says_that_the_topic_does_not_exist(native: str) -> None:
-    with Producer(native) as producer, pytest.raises(UnknownTopicOrPartitionError, match="'nowhere' does not exist"):
+def test_our_producer_says_that_the_topic_does_not_exist(own_servers: str) -> None:
+    with (
+        Producer(own_servers) as producer,
+        pytest.raises(UnknownTopicOrPartitionError, match="'nowhere' does not exist"),
+    ):
         producer.send("nowhere", b"lost").get(30)
-    with Admin(native) as admin:
+    with Admin(own_servers) as admin:
         assert "nowhere" not in admin.list_topics()
 
 

@@ -41,7 +41,7 @@ def proxied(tmp_path_factory: pytest.TempPathFactory, proxy: CuttingProxy) -> It
 
 @pytest.fixture(scope="module")
 def proxied_client(proxied: KafkaCluster) -> Iterator[Clients]:
-    with closing(Clients(proxied.kafka_bootstrap_servers)) as clients:
+    with closing(Clients(proxied.bootstrap_servers)) as clients:
         yield clients
 
 

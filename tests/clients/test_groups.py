@@ -142,7 +142,7 @@ def test_static_member_restarts_without_a_rebalance(cluster: KafkaCluster, topic
 
 
 def test_admin_client_of_kafka_shows_and_changes_groups(cluster: KafkaCluster, topic: str, group: str) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.kafka_bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     reader = ConfluentReader(cluster, topic, group_id=group)
     with closing(reader):
         wait_all_seen(reader)
@@ -174,7 +174,7 @@ def test_offsets_of_our_own_consumer_are_read_by_a_kafka_client(cluster: KafkaCl
     reader = OurReader(cluster, topic, group_id=group)
     with closing(reader):
         wait_all_seen(reader)
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.kafka_bootstrap_servers, "group.id": group})
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": group})
     asked = [confluent_kafka.TopicPartition(topic, partition) for partition in range(PARTITIONS)]
     assert [tp.offset for tp in consumer.committed(asked, timeout=20)] == [PER_PARTITION] * PARTITIONS
     consumer.close()

@@ -11,7 +11,6 @@ from tests.clients.adapters.foreign_client import ACKS, CODECS, ForeignClient, R
 from tests.clients.adapters.registry import NAMES, PROGRAMS, with_programs
 from tests.clients.cluster_under_test import ClusterUnderTest
 from tests.clients.pairwise import product_with_slow_rest
-from tests.processes.harness.cluster import RunningCluster
 from tidelog import Consumer, Producer, TopicPartition
 
 pytestmark = pytest.mark.xdist_group("clients")  # all tests share one cluster
@@ -93,15 +92,13 @@ def test_record_without_key_and_value_is_kept(client: Client, topic: str, name: 
 
 
 @pytest.mark.parametrize("name", with_programs())
-def test_foreign_and_own_clients_read_each_others_records(
-    tidelog_cluster: RunningCluster, client: Client, topic: str, name: str
-) -> None:
+def test_foreign_and_own_clients_read_each_others_records(servers: str, client: Client, topic: str, name: str) -> None:
     client(name).produce(topic, [Record(b"theirs", b"k", (("h", b"1"),))])
-    with Producer(tidelog_cluster.bootstrap_servers) as producer:
+    with Producer(servers) as producer:
         producer.send(topic, b"ours", key=b"k", headers=[("h", b"1")], partition=0).get(30)
     expected = [Record(b"theirs", b"k", (("h", b"1"),)), Record(b"ours", b"k", (("h", b"1"),))]
     assert contents(client(name).consume(topic, 2)) == expected
-    with Consumer(bootstrap_servers=tidelog_cluster.bootstrap_servers, consumer_timeout_ms=3_000) as consumer:
+    with Consumer(bootstrap_servers=servers, consumer_timeout_ms=3_000) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         consumer.seek_to_beginning()
         read = [Record(each.value, each.key, tuple(each.headers)) for _, each in zip(range(2), consumer, strict=False)]

@@ -25,7 +25,7 @@ from tidelog.protocol.listeners import BROKERS, CLIENTS
 TP = TopicPartition("t", 0)
 TOPIC = TopicAssignment("t", "AAAAAAAAAAAAAAAAAAAAAQ", {0: (1, 2), 1: (2, 1)}, {"retention.ms": "-1"})
 STATE = PartitionState(1, 0, (1, 2), 1)
-LISTENERS = {CLIENTS: Endpoint("127.0.0.1", 9600), BROKERS: Endpoint("127.0.0.1", 9601)}
+LISTENERS = {CLIENTS: Endpoint("127.0.0.1", 9092), BROKERS: Endpoint("127.0.0.1", 9601)}
 BROKER = BrokerRegistration(1, LISTENERS)
 
 

@@ -25,12 +25,12 @@ def test_a_state_is_kafkas_json() -> None:
 
 
 def test_registration_has_both_endpoints_and_the_czxid_as_epoch() -> None:
-    broker = BrokerRegistration(3, {BROKERS: Endpoint("::1", 9601), CLIENTS: Endpoint("h", 9600)})
+    broker = BrokerRegistration(3, {BROKERS: Endpoint("::1", 9601), CLIENTS: Endpoint("h", 9092)})
     data = znodes.encode_broker(broker, 1234)
     assert json.loads(data) == {
         "features": {},
-        "listener_security_protocol_map": {"REPLICATION": "PLAINTEXT", "TIDELOG": "PLAINTEXT"},
-        "endpoints": ["REPLICATION://[::1]:9601", "TIDELOG://h:9600"],
+        "listener_security_protocol_map": {"KAFKA": "PLAINTEXT", "REPLICATION": "PLAINTEXT"},
+        "endpoints": ["KAFKA://h:9092", "REPLICATION://[::1]:9601"],
         "jmx_port": -1,
         "port": -1,
         "host": None,

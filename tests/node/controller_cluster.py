@@ -58,7 +58,7 @@ class Broker:
         self.clock = SystemClock()
         self.zk_client = ZkClient(self.store, self.clock, time_limit_ms=2000)
         self.identity = Identity(CLUSTER_ID, broker_id)
-        self.server = Server(Endpoint("127.0.0.1", port), self.identity, self._answer, self.clock, between_brokers=True)
+        self.server = Server(Endpoint("127.0.0.1", port), self.identity, self._answer, self.clock)
         self.hosted: dict[TopicPartition, PartitionStateMessage] = {}
         self.metadata: dict[TopicPartition, PartitionStateMessage] = {}
         self.live: tuple[int, ...] = ()
@@ -115,7 +115,7 @@ class Broker:
         endpoint = self.server.endpoint
         self.server.stop()
         while True:
-            self.server = Server(endpoint, self.identity, self._answer, self.clock, between_brokers=True)
+            self.server = Server(endpoint, self.identity, self._answer, self.clock)
             try:
                 return self.server.start()
             except OSError:

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 from node.handlers import Handlers
 from node.net.server import RequestContext
+from node.net.zeromq.sockets import HEARTBEAT_INTERVAL_MS, HEARTBEAT_TIMEOUT_MS
 from tidelog.errors import BrokerError, DisconnectedError, TimeoutError
 from tidelog.model import Endpoint
 from tidelog.protocol.messages import ApiVersionsResponse, Request, Response
-from tidelog.protocol.native.sockets import HEARTBEAT_INTERVAL_MS, HEARTBEAT_TIMEOUT_MS
 
 LATENCY_S = 0.001
 #: A connection ends after this time without a message.

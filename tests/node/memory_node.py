@@ -173,10 +173,9 @@ class Node:
 
     @property
     def info(self) -> BrokerInfo:
-        clients = ListenerAddress(CLIENTS, "h", self.broker_id)
+        clients = ListenerAddress(CLIENTS, f"host-{self.broker_id}", 9092)
         brokers = ListenerAddress(BROKERS, "h", FIRST_PORT + self.broker_id)
-        kafka = ListenerAddress("KAFKA", f"host-{self.broker_id}", 9092)
-        return BrokerInfo(self.broker_id, self.epoch, (brokers, clients, kafka), self.shutting_down)
+        return BrokerInfo(self.broker_id, self.epoch, (brokers, clients), self.shutting_down)
 
     def replica(self, tp: TopicPartition = TP) -> Replica:
         found = self.replicas.get(tp)
@@ -190,7 +189,9 @@ class Node:
         self, request: Request, *, peer: bytes = b"client", sender_epoch: int = -1, deadline_ms: int = -1
     ) -> Any:
         """Send a request as a client, or as a broker if a `sender_epoch` is given. Return the response."""
-        context = RequestContext(peer, "test", sender_epoch, deadline_ms, sender_epoch >= 0)
+        between_brokers = sender_epoch >= 0
+        listener = BROKERS if between_brokers else CLIENTS
+        context = RequestContext(peer, "test", sender_epoch, deadline_ms, between_brokers, listener)
         outcome = self.handlers.handle(request, context)
         return outcome if outcome is None or isinstance(outcome, Response) else await outcome
 

@@ -15,9 +15,9 @@ from cluster.zookeeper.in_memory import MemoryZooKeeper
 from node.controller.controller_elector import ControllerElector
 from node.controller.controller_term import ControllerTerm
 from node.controller.failure_detector import FenceLimiter, ProbeOutcome
-from node.metadata.metadata_cache import MetadataCache
 from node.net.identity import Identity
 from node.net.server import Server
+from node.net.zeromq.connection import Connection
 from node.process.advertised_addresses import AdvertisedAddresses
 from node.settings.dynamic_settings import DynamicSettings
 from tests.node.controller_cluster import TP, Broker, Cluster, run
@@ -28,13 +28,12 @@ from tidelog.errors import DisconnectedError, InvalidConfigError
 from tidelog.model import Endpoint
 from tidelog.protocol.control_messages import UpdateMetadataRequest
 from tidelog.protocol.listeners import BROKERS, CLIENTS
-from tidelog.protocol.native.connection import Connection
 
 HOST = "127.0.0.1"
 
 
 def addresses(replication_port: int) -> dict[str, Endpoint]:
-    return {CLIENTS: Endpoint("host-2", 9600), BROKERS: Endpoint(HOST, replication_port)}
+    return {CLIENTS: Endpoint("host-2", 9092), BROKERS: Endpoint(HOST, replication_port)}
 
 
 def known_at(broker: Broker, other: int) -> Endpoint | None:
@@ -148,16 +147,16 @@ async def staged() -> AsyncIterator[Stage]:
     zk_client = ZkClient(MemoryZooKeeper().connect(), clock)
     await zk_client.ensure_paths()
     await zk_client.register_broker(
-        BrokerRegistration(2, {CLIENTS: Endpoint("host-2", 9600), BROKERS: Endpoint("host-2", 9601)})
+        BrokerRegistration(2, {CLIENTS: Endpoint("host-2", 9092), BROKERS: Endpoint("host-2", 9601)})
     )
     identity = Identity("c", 1, 10)
-    server = Server(Endpoint(HOST, 0), identity, lambda *_: None, clock, between_brokers=True)
+    server = Server(Endpoint(HOST, 0), identity, lambda *_: None, clock)
     server.start()
     port = server.endpoint.port
-    listeners = ("TIDELOG://127.0.0.1:9600", f"REPLICATION://127.0.0.1:{port}", "KAFKA://127.0.0.1:9092")
+    listeners = ("KAFKA://127.0.0.1:9092", f"REPLICATION://127.0.0.1:{port}", "KAFKA_B://127.0.0.1:9192")
     settings = DynamicSettings(broker_settings(1, listeners=listeners))
     try:
-        yield Stage(port, settings, AdvertisedAddresses(settings, zk_client, identity, MetadataCache("c")))
+        yield Stage(port, settings, AdvertisedAddresses(settings, zk_client, identity))
     finally:
         server.stop()
         await zk_client.store.close()
@@ -173,12 +172,12 @@ def forward_to() -> Iterator[list[PortForward]]:
 
 async def test_addresses_of_clients_are_not_tried() -> None:
     async with staged() as stage:
-        await stage.check("KAFKA://nowhere.invalid:9092,TIDELOG://nowhere.invalid:9600")
+        await stage.check("KAFKA://nowhere.invalid:9092,KAFKA_B://nowhere.invalid:9192")
 
 
 async def test_replication_address_must_lead_to_the_broker_itself(forward_to: list[PortForward]) -> None:
     async with staged() as stage:
-        second = Server(Endpoint(HOST, 0), Identity("c", 3, 11), lambda *_: None, SystemClock(), between_brokers=True)
+        second = Server(Endpoint(HOST, 0), Identity("c", 3, 11), lambda *_: None, SystemClock())
         second.start()
         forward_to += [PortForward(stage.port), PortForward(second.endpoint.port), PortForward(stage.port)]
         here, elsewhere, gone = forward_to
@@ -196,4 +195,4 @@ async def test_address_of_another_broker_is_refused() -> None:
         with pytest.raises(
             InvalidConfigError, match=r"advertised\.listeners: broker 2 already has the address of KAFKA"
         ):
-            await stage.check("KAFKA://host-2:9600")
+            await stage.check("KAFKA://host-2:9092")

@@ -434,7 +434,7 @@ async def test_unknown_setting_makes_no_partition_unavailable() -> None:
 ADVERTISED = "advertised.listeners"
 LISTENERS = "".join(
     (
-        'listeners = ["TIDELOG://127.0.0.1:9600", "REPLICATION://127.0.0.1:9601", "KAFKA://127.0.0.1:9092"]\n',
+        'listeners = ["KAFKA_B://127.0.0.1:9192", "REPLICATION://127.0.0.1:9601", "KAFKA://127.0.0.1:9092"]\n',
         'advertised_listeners = ["KAFKA://host-1:9092"]\n',
     )
 )
@@ -459,14 +459,14 @@ async def test_changed_address_hides_that_of_the_file_until_it_is_deleted(tmp_pa
     change = ConfigChange(ADVERTISED, value="REPLICATION://host-9:19601, KAFKA://[::1]:19092")
     assert (await alter(configs, BROKER, "1", change)).error_code == 0
     after = addresses(brokers.settings.current)
-    assert after == {"TIDELOG": "127.0.0.1:9600", "REPLICATION": "host-9:19601", "KAFKA": "[::1]:19092"}
+    assert after == {"KAFKA_B": "127.0.0.1:9192", "REPLICATION": "host-9:19601", "KAFKA": "[::1]:19092"}
     (entry,) = (await describe(configs, BROKER, "1", ADVERTISED, include_synonyms=True)).entries
     assert (entry.value, entry.source) == (change.value, ConfigSource.DYNAMIC_BROKER_CONFIG)
     assert [each.value for each in entry.synonyms] == [change.value, "KAFKA://host-1:9092"]
-    change = ConfigChange(ADVERTISED, value="TIDELOG://host-9:9600")
+    change = ConfigChange(ADVERTISED, value="KAFKA_B://host-9:9192")
     assert (await alter(configs, BROKER, "1", change)).error_code == 0
     after = addresses(brokers.settings.current)
-    assert after == {**before, "TIDELOG": "host-9:9600"}, "the other listeners have the addresses of the file again"
+    assert after == {**before, "KAFKA_B": "host-9:9192"}, "the other listeners have the addresses of the file again"
     assert (await alter(configs, BROKER, "1", ConfigChange(ADVERTISED, operation=ConfigOp.DELETE))).error_code == 0
     assert addresses(brokers.settings.current) == before
 

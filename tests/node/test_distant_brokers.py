@@ -7,9 +7,9 @@ from contextlib import suppress
 
 from node.net.identity import CONNECT_TIMEOUT_MS, Identity
 from node.net.server import Server
+from node.net.zeromq.connection import Connection
 from tidelog.clock import SystemClock
 from tidelog.model import Endpoint
-from tidelog.protocol.native.connection import Connection
 
 ONE_WAY_S = 0.2
 
@@ -48,9 +48,7 @@ class SlowLink:
 
 
 async def test_brokers_behind_a_slow_link_find_each_other() -> None:
-    server = Server(
-        Endpoint("127.0.0.1", 0), Identity("c", 7, 42), lambda *_: None, SystemClock(), between_brokers=True
-    )
+    server = Server(Endpoint("127.0.0.1", 0), Identity("c", 7, 42), lambda *_: None, SystemClock())
     server.start()
     try:
         async with SlowLink(server.endpoint) as link:

@@ -58,9 +58,9 @@ async def test_any_broker_finds_the_coordinator_once_there_is_one() -> None:
         await cluster.coordinate(2)
         found = (await cluster.nodes[3].ask(find)).coordinators
         assert [(each.key, each.error_code, each.broker_id, each.host, each.port) for each in found] == [
-            (GROUP, 0, 2, "h", 2),
+            (GROUP, 0, 2, "host-2", 9092),
             ("", InvalidGroupIdError.code, -1, "", -1),
-            ("another", 0, 2, "h", 2),
+            ("another", 0, 2, "host-2", 9092),
         ]
         await cluster.kill(2)
         await cluster.inform(OFFSETS)

@@ -93,7 +93,7 @@ def test_topic_with_another_id_counts_as_deleted() -> None:
 
 def test_partition_without_a_state_is_listed_without_a_leader() -> None:
     cache = MetadataCache("c")
-    cache.set_brokers([BrokerInfo(1, 10, (ListenerAddress("TIDELOG", "h", 1),))], 0)
+    cache.set_brokers([BrokerInfo(1, 10, (ListenerAddress("KAFKA", "h", 1),))], 0)
     states = tuple(PartitionStateMessage("t", number, 1, 1, 0, (1,), 0, (1,)) for number in (0, 2))
     cache.update(UpdateMetadataRequest(1, 1, (), states, (TopicInfo("t", "id", {}, 4),)))
     (topic,) = cache.describe(("t",)).topics
@@ -130,16 +130,16 @@ def test_topics_with_too_many_partitions_together_are_refused() -> None:
 
 def test_client_gets_the_addresses_of_its_listener() -> None:
     cache = MetadataCache("c")
-    inside = ListenerAddress("TIDELOG", "broker-1", 9600)
-    outside = ListenerAddress("TIDELOG_HOST", "127.0.0.1", 9611)
-    alone = ListenerAddress("TIDELOG", "broker-2", 9600)
+    inside = ListenerAddress("KAFKA", "broker-1", 9092)
+    outside = ListenerAddress("KAFKA_HOST", "127.0.0.1", 9192)
+    alone = ListenerAddress("KAFKA", "broker-2", 9092)
     cache.set_brokers([BrokerInfo(1, 10, (inside, outside)), BrokerInfo(2, 20, (alone,))], 0)
     states = tuple(PartitionStateMessage("t", number, 1, number + 1, 0, (1, 2), 0, (1, 2)) for number in range(3))
     cache.update(UpdateMetadataRequest(2, 1, (), states, ()))
     cache.admit_controller(2, 1)
-    within, without = cache.describe(("t",), "TIDELOG"), cache.describe(("t",), "TIDELOG_HOST")
-    assert [(broker.host, broker.port) for broker in within.brokers] == [("broker-1", 9600), ("broker-2", 9600)]
-    assert [(broker.host, broker.port) for broker in without.brokers] == [("127.0.0.1", 9611)]
+    within, without = cache.describe(("t",), "KAFKA"), cache.describe(("t",), "KAFKA_HOST")
+    assert [(broker.host, broker.port) for broker in within.brokers] == [("broker-1", 9092), ("broker-2", 9092)]
+    assert [(broker.host, broker.port) for broker in without.brokers] == [("127.0.0.1", 9192)]
     assert (within.controller_id, without.controller_id) == (2, -1)
     # The leaders are a broker with this listener, a broker without it, and a broker that is not live.
     assert [p.error_code for p in within.topics[0].partitions] == [0, 0, LeaderNotAvailableError.code]

@@ -12,12 +12,12 @@ import zmq
 
 from node.net.identity import Identity
 from node.net.server import Server
+from node.net.zeromq.connection import Connection
 from node.process.out_of_memory import guard_memory
 from tidelog.clock import SystemClock
 from tidelog.errors import TimeoutError
 from tidelog.model import Endpoint
 from tidelog.protocol.messages import MetadataRequest, Response
-from tidelog.protocol.native.connection import Connection
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ async def test_request_without_memory_ends_the_broker_unanswered(
 ) -> None:
     ends: list[str] = []
     guard_memory(asyncio.get_running_loop(), lambda: ends.append("ended"))
-    server = Server(Endpoint("127.0.0.1", 0), Identity("c", 7), lambda *_: fail(), SystemClock(), between_brokers=False)
+    server = Server(Endpoint("127.0.0.1", 0), Identity("c", 7), lambda *_: fail(), SystemClock())
     server.start()
     connection = await Connection.open(server.endpoint, client_id="test", timeout_ms=5000)
     try:

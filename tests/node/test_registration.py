@@ -20,7 +20,7 @@ from tests.virtual_time import VirtualClock, on_virtual_time, until
 from tidelog.model import Endpoint
 from tidelog.protocol.listeners import BROKERS, CLIENTS
 
-LISTENERS = {CLIENTS: Endpoint("127.0.0.1", 9600), BROKERS: Endpoint("127.0.0.1", 9601)}
+LISTENERS = {CLIENTS: Endpoint("127.0.0.1", 9092), BROKERS: Endpoint("127.0.0.1", 9601)}
 BROKER = BrokerRegistration(1, LISTENERS)
 
 

@@ -16,8 +16,10 @@ import zmq
 import zmq.asyncio
 
 from node.net.identity import Identity
-from node.net.router import Router
 from node.net.server import MAX_PARKED, MAX_UNREAD_BYTES, RequestContext, Server
+from node.net.zeromq.connection import Connection
+from node.net.zeromq.router import Router
+from node.net.zeromq.sockets import open_socket
 from tidelog.clock import SystemClock
 from tidelog.errors import DisconnectedError, TimeoutError, UnsupportedVersionError
 from tidelog.model import Endpoint
@@ -34,8 +36,6 @@ from tidelog.protocol.messages import (
     Request,
     Response,
 )
-from tidelog.protocol.native.connection import Connection
-from tidelog.protocol.native.sockets import open_socket
 
 ANSWER = MetadataResponse("c", 1, (), ())
 ANSWER_BYTES = 64 << 10
@@ -149,8 +149,8 @@ def handshake_then_stay_silent(peer: socket.socket, kind: bytes, *commands: byte
 
 @pytest.fixture
 def _quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.protocol.native.sockets.HEARTBEAT_INTERVAL_MS", 50)
-    monkeypatch.setattr("tidelog.protocol.native.sockets.HEARTBEAT_TIMEOUT_MS", 200)
+    monkeypatch.setattr("node.net.zeromq.sockets.HEARTBEAT_INTERVAL_MS", 50)
+    monkeypatch.setattr("node.net.zeromq.sockets.HEARTBEAT_TIMEOUT_MS", 200)
 
 
 @pytest.mark.usefixtures("_quick_heartbeats")
@@ -195,7 +195,6 @@ async def serving(handle: Any, most_queued: int) -> AsyncIterator[Server]:
         Identity("c", 7),
         handle,
         SystemClock(),
-        between_brokers=False,
         listen=lambda *arguments: Router(*arguments, socket=narrow),
     )
     server.start()

@@ -21,7 +21,7 @@ def test_minimal_settings_file_gets_the_defaults(tmp_path: Path) -> None:
     settings = BrokerSettings.load(tmp_path / "b.toml")
     assert (settings.broker_id, settings.num_partitions, settings.log_level) == (1, 7, "INFO")
     assert [str(endpoint) for endpoint in settings.listener_endpoints] == [
-        "TIDELOG://127.0.0.1:9600",
+        "KAFKA://127.0.0.1:9092",
         "REPLICATION://127.0.0.1:9601",
     ]
     assert settings.zookeeper_session_timeout_ms == 6000
@@ -61,12 +61,12 @@ def test_topics_take_their_defaults_from_the_brokers_settings(tmp_path: Path) ->
         (GOOD + "log_retention_hour = 1\n", "no such setting: log_retention_hour (did you mean log_retention_hours?)"),
         (GOOD + "retention_ms = 1\n", "no such setting: retention_ms (did you mean log_retention_ms?)"),
         (GOOD + "log.retention.ms = 1\n", "no such setting: log.retention.ms (did you mean log_retention_ms?)"),
-        (GOOD + "[listeners]\nTIDELOG = 'h:1'\n", "no such setting: listeners.TIDELOG (did you mean listeners?)"),
+        (GOOD + "[listeners]\nKAFKA = 'h:1'\n", "no such setting: listeners.KAFKA (did you mean listeners?)"),
         ('log_dirs = "d"\nzookeeper = "h:1"\n', "missing: broker_id"),
         (GOOD + 'num_partitions = "7"\n', "num_partitions must be a whole number"),
         (GOOD + "num_partitions = 0\n", "num_partitions must be between 1 and 100000"),
         (GOOD + "num_partitions = true\n", "num_partitions must be a whole number"),
-        (GOOD + "listeners = 'TIDELOG://127.0.0.1:1'\n", "listeners must have REPLICATION://"),
+        (GOOD + "listeners = 'KAFKA://127.0.0.1:1'\n", "listeners must have REPLICATION://"),
         (GOOD + "log_cleaner_enable = 1\n", "log_cleaner_enable must be true or false"),
         (GOOD.replace('"d"', '""'), "log_dirs must name at least one directory"),
         (GOOD.replace('"d"', "[1]"), "log_dirs must be a list of strings that are not empty"),
@@ -101,7 +101,7 @@ def test_missing_settings_file_is_named(tmp_path: Path) -> None:
 def test_settings_may_be_spread_over_several_files(tmp_path: Path) -> None:
     common, own = tmp_path / "cluster.toml", tmp_path / "broker-1.toml"
     common.write_text('zookeeper = "h:1"\nlog_dirs = "d"\nnum_partitions = 6\n')
-    own.write_text('broker_id = 1\nlisteners = "TIDELOG://127.0.0.1:1, REPLICATION://127.0.0.1:2"\n')
+    own.write_text('broker_id = 1\nlisteners = "KAFKA://127.0.0.1:1, REPLICATION://127.0.0.1:2"\n')
     settings = BrokerSettings.load(common, own)
     assert (settings.broker_id, settings.num_partitions, len(settings.listener_endpoints)) == (1, 6, 2)
     own.write_text("broker_id = 1\nnum_partitions = 6\n")
@@ -122,11 +122,11 @@ def test_settings_may_be_spread_over_several_files(tmp_path: Path) -> None:
         ("num_partitions = 0\n", 1),
         ("log_dirs = [\n  'd',\n  1,\n]\n", 1),
         ("num_partitions = 3\nlog_file = '''\n\nnum_partitions = 0\n'''\nlog_level = 'LOUD'\n", 6),
-        ("num_partitions = 3\n\n[listeners]\nTIDELOG = 'h:1'\n", 4),
+        ("num_partitions = 3\n\n[listeners]\nKAFKA = 'h:1'\n", 4),
         ("log_level = 'INFO'\n'log.retention.ms' = 1\n", 2),
         ("log_level = 'INFO'\nlog_retention_hours = 'soon'\n", 2),
         ("\nlog_cleaner_min_compaction_lag_ms = 2\nlog_cleaner_max_compaction_lag_ms = 1\n", 2),
-        ("http_listener = ''\nlisteners = 'TIDELOG://127.0.0.1:1'\n", 2),
+        ("http_listener = ''\nlisteners = 'KAFKA://127.0.0.1:1'\n", 2),
     ],
 )
 def test_error_names_the_file_and_the_line(tmp_path: Path, text: str, place: int) -> None:

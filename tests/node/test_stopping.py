@@ -12,7 +12,7 @@ from cluster.state import PartitionState, VersionedState
 from cluster.zookeeper.in_memory import MemoryZooKeeper
 from cluster.zookeeper.store import Store
 from node.controller.controller_client import ControllerClient
-from node.net.router import Router
+from node.net.zeromq.router import Router
 from node.process.broker import Broker
 from node.process.environment import RealEnvironment
 from node.process.watchdog import Guard
@@ -69,7 +69,7 @@ def settings_in(directory: Path) -> BrokerSettings:
         broker_id=1,
         log_dirs=(str(directory),),
         zookeeper="127.0.0.1:1",
-        listeners=("TIDELOG://127.0.0.1:1", "REPLICATION://127.0.0.1:2"),
+        listeners=("KAFKA://127.0.0.1:1", "REPLICATION://127.0.0.1:2"),
         zookeeper_session_timeout_ms=20_000,
     )
 

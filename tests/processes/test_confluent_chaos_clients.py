@@ -60,7 +60,7 @@ async def work(cluster: RunningCluster, directory: Path) -> None:
     """
     servers = cluster.bootstrap_servers
     await create_topics(servers, LOAD, brokers=3)
-    async with Workload(directory, servers, LOAD, kafka_servers=cluster.kafka_bootstrap_servers) as workload:
+    async with Workload(directory, servers, LOAD) as workload:
         await until("operations of each kind", lambda: kinds(directory, life=0) >= EXPECTED)
         workload.processes[1].signal(signal.SIGKILL)
         await until("another process in its place", lambda: workload.replaced == 1)

@@ -1,4 +1,4 @@
-"""The port for Kafka's clients keeps the limits of the broker's settings, and outlives a lack of descriptors."""
+"""The port for clients keeps the limits of the broker's settings, and outlives a lack of descriptors."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def is_served(connection: socket.socket, request: bytes) -> bool:
 
 
 @pytest.mark.slow
-def test_settings_limit_frames_and_connections_of_kafkas_clients(tmp_path: Path) -> None:
+def test_settings_limit_frames_and_connections_of_clients(tmp_path: Path) -> None:
     with (
         running_cluster(tmp_path, brokers=1, socket_request_max_bytes=MOST_BYTES, max_connections_per_ip=2) as cluster,
         ExitStack() as stack,
     ):
-        server = cluster.kafka_bootstrap_servers
+        server = cluster.bootstrap_servers
         port = Endpoint.parse(server).port
         with connected(port) as large, connected(port) as larger:
             assert is_served(large, metadata_request(MOST_BYTES))
@@ -84,7 +84,7 @@ def test_settings_limit_frames_and_connections_of_kafkas_clients(tmp_path: Path)
 
 def test_port_without_descriptors_serves_its_connections_and_recovers(tmp_path: Path) -> None:
     with running_cluster(tmp_path, brokers=1) as cluster:
-        endpoint, process = Endpoint.parse(cluster.kafka_bootstrap_servers), cluster.local.broker_process(1)
+        endpoint, process = Endpoint.parse(cluster.bootstrap_servers), cluster.local.broker_process(1)
         assert process is not None
         with connected(endpoint.port) as early:
             assert is_served(early, metadata_request())

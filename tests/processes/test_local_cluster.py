@@ -63,12 +63,11 @@ def test_up_json_names_every_address_and_directory(shell: Shell) -> None:
     assert shown == json.loads(shell.succeed("status", "--json"))
     first, second = shown["brokers"]
     assert all(each["ready"] is True and each["http"].startswith("http://127.0.0.1:") for each in (first, second))
-    assert first["kafka_port"] == port
-    assert second["kafka_port"] not in (None, port, port + 1), "another port, because this one was taken"
-    assert shown["kafka_bootstrap_servers"] == f"127.0.0.1:{port},127.0.0.1:{second['kafka_port']}"
-    assert shown["bootstrap_servers"] == f"127.0.0.1:{first['port']},127.0.0.1:{second['port']}"
-    brokers = AdminClient({"bootstrap.servers": shown["kafka_bootstrap_servers"]}).list_topics(timeout=60).brokers
-    assert {id_: each.port for id_, each in brokers.items()} == {1: port, 2: second["kafka_port"]}
+    assert first["port"] == port
+    assert second["port"] not in (None, port, port + 1), "another port, because this one was taken"
+    assert shown["bootstrap_servers"] == f"127.0.0.1:{port},127.0.0.1:{second['port']}"
+    brokers = AdminClient({"bootstrap.servers": shown["bootstrap_servers"]}).list_topics(timeout=60).brokers
+    assert {id_: each.port for id_, each in brokers.items()} == {1: port, 2: second["port"]}
 
 
 @contextmanager

@@ -166,7 +166,7 @@ def test_tools_of_kafka_move_a_replica_and_show_its_copy(
     places = [str(mover.target) if broker == 1 else "any" for broker in replicas]
     moved = {"topic": "t", "partition": 0, "replicas": replicas, "log_dirs": places}
     file.write_text(json.dumps({"version": 1, "partitions": [moved]}))
-    bootstrap = ["--bootstrap-server", cluster.kafka_bootstrap_servers]
+    bootstrap = ["--bootstrap-server", cluster.bootstrap_servers]
     given = ["--reassignment-json-file", str(file), *bootstrap]
     status, shown = run_tool(
         "kafka-reassign-partitions", [*given, "--execute", "--replica-alter-log-dirs-throttle", "1000000"]
@@ -193,7 +193,7 @@ def test_replica_that_tools_of_kafka_add_gets_the_named_directory(
     file = tmp_path / "move.json"
     moved = {"topic": "added", "partition": 0, "replicas": [1, 2], "log_dirs": [str(disks.second), "any"]}
     file.write_text(json.dumps({"version": 1, "partitions": [moved]}))
-    given = ["--reassignment-json-file", str(file), "--bootstrap-server", cluster.kafka_bootstrap_servers]
+    given = ["--reassignment-json-file", str(file), "--bootstrap-server", cluster.bootstrap_servers]
     status, shown = run_tool("kafka-reassign-partitions", [*given, "--execute"])
     assert status == 0, shown
     wait_for("the replica", lambda: cluster.znode(TopicPartition("added", 0)).state.isr in ((1, 2), (2, 1)), 60)

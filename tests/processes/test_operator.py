@@ -55,7 +55,7 @@ def test_dead_broker_is_shown_by_http_status_explain_and_doctor(cluster: Running
     shown = metrics(cluster, leader)
     assert shown["tidelog_ready"] == shown["tidelog_leaders"] == 1
     assert shown['tidelog_partition_high_watermark{partition="0",topic="t"}'] == 2
-    assert shown['tidelog_request_seconds_count{api="PRODUCE",door="TIDELOG"}'] >= 1
+    assert shown['tidelog_request_seconds_count{api="PRODUCE",door="KAFKA"}'] >= 1
     assert shown['tidelog_request_seconds_count{api="FETCH",door="REPLICATION"}'] >= 2
     assert shown[f'tidelog_follower_lag_records{{follower="{victim}"}}'] == 0
     assert shown["process_resident_memory_bytes"] > 1 << 20

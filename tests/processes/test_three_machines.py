@@ -39,7 +39,7 @@ class Machines:
     def __init__(self, shell: Shell, zookeeper: str) -> None:
         self._shell = shell
         self._zookeeper = zookeeper
-        self._ports = {port: str(reserved_port()) for port in ("9600", "9601", "9680")}
+        self._ports = {port: str(reserved_port()) for port in ("9092", "9601", "9680")}
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._lines = 0
 
@@ -63,8 +63,8 @@ class Machines:
         text = text.replace('http_listener = "127.0.0.1', f'http_listener = "127.0.0.{machine}')
         text = re.sub(r"10\.0\.0\.1|host-1", f"127.0.0.{machine}", text) if broker_id else text
         text = re.sub(r"host-(\d)", r"127.0.0.\1", text)
-        text = re.sub(r'(?<=[" ])/disk', f"{self._shell.directory}/machine-{machine}/disk", text)
-        return re.sub(r"(?<=:)96\d\d\b", lambda found: self._ports[found[0]], text)
+        text = re.sub(r"/disk(?=\d/)", f"{self._shell.directory}/machine-{machine}/disk", text)
+        return re.sub(r"(?<=:)(9092|96\d\d)\b", lambda found: self._ports[found[0]], text)
 
     def start(self, machine: int) -> None:
         """Run the unit's command until the machine reports that it is ready."""
@@ -125,7 +125,7 @@ class Machines:
 
     def partition(self, number: int, asked: int) -> dict[str, object]:
         """Return the machine's description of a partition."""
-        where = f"127.0.0.{asked}:{self._ports['9600']}"
+        where = f"127.0.0.{asked}:{self._ports['9092']}"
         outcome = json.loads(self._shell.succeed("topic", "describe", "lines", "--json", "--bootstrap-servers", where))
         return dict(outcome["partitions"][number])
 
@@ -135,7 +135,7 @@ class Machines:
 
     @property
     def _bootstrap(self) -> str:
-        return ",".join(f"127.0.0.{machine}:{self._ports['9600']}" for machine in self._processes)
+        return ",".join(f"127.0.0.{machine}:{self._ports['9092']}" for machine in self._processes)
 
     def wait_whole(self) -> None:
         """Until doctor has nothing to say."""

@@ -6,9 +6,10 @@ from random import Random
 
 from tidelog.aio import Admin, Consumer, Producer
 from tidelog.client.environment import ClientEnvironment
-from tidelog.model import TopicPartition
+from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.kafka.client.connection import Connection
 from tidelog.protocol.messages import NewTopic
-from verify.simulation.cluster.cluster import Cluster
+from verify.simulation.cluster.cluster import CLIENT_PORT, Cluster, address_of
 from verify.simulation.scenario import Scenario
 from verify.simulation.seeds import simulate
 from verify.simulation.trace import Trace
@@ -66,6 +67,32 @@ def test_clients_are_right_and_deterministic_while_a_broker_is_killed() -> None:
     assert values == [b"%d" % number for number in range(20)]
     assert (committed, looked_up) == (20, 13)
     assert simulated(7) == first
+
+
+def test_each_connection_of_a_client_counts_as_a_resource_of_the_broker() -> None:
+    cluster = Cluster(7, trace=Trace())
+    for broker in cluster.brokers.values():
+        broker.start()
+    assert cluster.run_until(lambda: all(broker.serves for broker in cluster.brokers.values()))
+    cluster.run(1)
+    client, broker = cluster.client(), cluster.brokers[2]
+
+    def held() -> int:
+        resources = broker.resources("now")
+        assert resources is not None
+        return resources.fds
+
+    async def connect() -> Connection:
+        endpoint = Endpoint(address_of(2), CLIENT_PORT)
+        return await client.open(endpoint, client_id="c", timeout_ms=1_000, cluster_id="")
+
+    assert held() == 0
+    connection = cluster.within(client, connect())
+    assert (connection.broker_id, held()) == (2, 1)
+    client.process.call_soon(connection.close)
+    cluster.run(1)
+    assert held() == 0
+    cluster.vanish()
 
 
 def test_burst_fills_batches_and_segments() -> None:

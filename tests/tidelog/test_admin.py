@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.tidelog.clients import in_memory
-from tests.tidelog.fake_cluster import FakeCluster, FakePartition, Fault
+from tests.tidelog.fake_cluster import FakeCluster, FakeConnection, FakePartition, Fault
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog import ConfigResource
 from tidelog.aio import Admin
@@ -19,9 +19,10 @@ from tidelog.errors import (
     TimeoutError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
 )
 from tidelog.model import Endpoint
-from tidelog.protocol.messages import CreateTopicsRequest, NewTopic
+from tidelog.protocol.messages import CreateTopicsRequest, DescribeReplicasRequest, NewTopic, Request, Response
 from tidelog.records.encode import encode_batch
 
 
@@ -43,6 +44,26 @@ async def test_a_topic_is_created_listed_described_and_deleted() -> None:
         assert second.log_end_offset == 0
         await admin.delete_topics(["t"])
         assert await admin.list_topics() == []
+
+
+@on_virtual_time
+async def test_partitions_of_a_kafka_cluster_have_their_readable_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster()
+    cluster.create("t")[0].append(encode_batch([(0, None, b"v", ())]))
+    original = FakeConnection.send
+
+    def send(self: FakeConnection, request: Request, *, timeout_ms: int) -> asyncio.Future[Response]:
+        if not isinstance(request, DescribeReplicasRequest):
+            return original(self, request, timeout_ms=timeout_ms)
+        failed: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        failed.set_exception(UnsupportedVersionError("this call needs a cluster of Tidelog"))
+        return failed
+
+    monkeypatch.setattr(FakeConnection, "send", send)
+    async with an_admin(cluster) as admin:
+        ((partition,),) = [topic.partitions for topic in await admin.describe_topics(["t"])]
+    assert (partition.log_start_offset, partition.high_watermark) == (0, 1)
+    assert (partition.log_end_offset, partition.lag) == (None, None)
 
 
 @on_virtual_time

@@ -15,7 +15,14 @@ from tidelog.aio import Admin
 from tidelog.client.cluster_client import ClusterClient
 from tidelog.client.metadata import ClusterView
 from tidelog.client.settings import ClientSettings
-from tidelog.errors import BrokerNotAvailableError, ClosedError, UnknownTopicOrPartitionError
+from tidelog.errors import (
+    BrokerNotAvailableError,
+    ClosedError,
+    DisconnectedError,
+    NoBrokersError,
+    ProtocolError,
+    UnknownTopicOrPartitionError,
+)
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.model import Endpoint, TopicPartition
 from tidelog.protocol.messages import MetadataRequest
@@ -37,6 +44,25 @@ async def test_broker_at_another_brokers_address_is_rejected() -> None:
     moved = True  # broker 1 is gone, and the other one listens at its port
     with pytest.raises(BrokerNotAvailableError, match="is now broker 2, not broker 1"):
         await client.peer(1, 1000)
+    await client.close()
+
+
+@on_virtual_time
+async def test_addresses_that_all_speak_another_protocol_end_the_wait_at_once() -> None:
+    """A socket of ZeroMQ closes some connections before its first bytes arrive."""
+    ends = {
+        Endpoint("fake", 1): iter([ProtocolError("1 speaks ZeroMQ"), DisconnectedError("1 is lost")]),
+        Endpoint("fake", 2): iter([DisconnectedError("2 is lost"), ProtocolError("2 speaks ZeroMQ")]),
+    }
+
+    async def open_(endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> FakeConnection:
+        raise next(ends[endpoint])
+
+    clock = VirtualClock()
+    client = ClusterClient(ClientSettings(bootstrap=tuple(ends)), clock=clock, opener=open_)
+    with pytest.raises(NoBrokersError, match=r"no broker of Kafka's protocol at fake:1, fake:2: .*2 speaks ZeroMQ"):
+        await client.wait_for_metadata(clock.monotonic_ms() + 600_000)
+    assert [next(each, None) for each in ends.values()] == [None, None], "each address was asked twice"
     await client.close()
 
 

@@ -119,3 +119,13 @@ def test_uncertainty_of_a_slow_answer_does_not_count_as_skew() -> None:
 def test_versions_that_differ_are_an_upgrade_to_be_finished() -> None:
     found = checked(facts(answer(1), answer(2, software_version="1.1")), "versions")
     assert (found.state, found.sentence) == (State.WARNING, "1.0 on broker 1; 1.1 on broker 2")
+
+
+def test_foreign_cluster_is_named_and_only_its_leaders_are_checked() -> None:
+    foreign = [BrokerAnswer(Endpoint("h", number), None, is_foreign=True) for number in (1, 2)]
+    checks = examine_cluster(facts(*foreign))
+    assert [(check.name, check.state) for check in checks] == [
+        (name, State.OK) for name in ("cluster", "broker 1", "broker 2", "controller", "partitions")
+    ]
+    assert checks[0].sentence.startswith("Apache Kafka, or another cluster that is none of Tidelog")
+    assert checks[1].sentence == "answers at h:1"

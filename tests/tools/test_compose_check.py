@@ -62,10 +62,10 @@ def test_taken_port_is_named_with_the_files_to_change() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as other:
         free = Endpoint("127.0.0.1", other.getsockname()[1])
         other.close()
-        require_free_ports({1: [free]})
+        require_free_ports({1: free})
         port = taken.getsockname()[1]
         with pytest.raises(NotRun) as raised:
-            require_free_ports({1: [free], 2: [free, Endpoint("127.0.0.1", port)]})
+            require_free_ports({1: free, 2: Endpoint("127.0.0.1", port)})
     assert str(raised.value).startswith(f"port {port} of broker-2 is taken: stop the process")
     assert "compose/broker-2.toml" in str(raised.value)
 

@@ -14,6 +14,7 @@ from tidelog.aio.partition_admin import PartitionAdmin
 from tidelog.client.admin import admin_arguments, client_requests, config_requests, log_dir_requests, record_deletion
 from tidelog.client.admin.admin_results import ClusterDescription, TopicDescription, describe_partition
 from tidelog.client.admin.config_requests import Changes, ConfigResource
+from tidelog.client.admin.partition_offsets import ask_leaders
 from tidelog.client.admin.topic_time_spans import PartitionTimes, describe_times
 from tidelog.client.cluster_client import ClusterClient
 from tidelog.client.controller_requests import ControllerRequests, about_topic
@@ -21,11 +22,9 @@ from tidelog.client.diagnosis.explain_partition import PartitionFacts
 from tidelog.client.diagnosis.gather_replica_status import ask_facts
 from tidelog.client.environment import ClientEnvironment
 from tidelog.client.help import client_repr, shows_settings
-from tidelog.client.leader_requests import Asked, PerLeaderRequest
 from tidelog.client.settings import AdminOptions, AdminSettings, BootstrapServers, make_settings
 from tidelog.client.tasks.lifecycle import LoopBound
 from tidelog.errors import (
-    BrokerError,
     ClosedError,
     RequestTimedOutError,
     TidelogError,
@@ -49,12 +48,7 @@ from tidelog.protocol.messages import (
     DeletedTopic,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
-    DescribePartition,
-    DescribeReplicasRequest,
-    DescribeReplicasResponse,
     NewTopic,
-    ReplicasDescription,
-    Response,
 )
 from tidelog.protocol.operator_messages import ConnectionReport
 from tidelog.protocol.partition_messages import ElectionType, NewPartitions, PartitionReassignment
@@ -203,8 +197,8 @@ class Admin(LoopBound):
         """Describe the named topics in the given order, or all, internal ones included, in alphabetical order.
 
         A partition has its leader, leader epoch, replicas, ISR, log start offset, high watermark, log end offset and
-        lag. Values that only the leader knows are None if the leader does not answer within 2 s. Raises
-        UnknownTopicOrPartitionError for a topic that does not exist.
+        lag. Values that only the leader knows are None if the leader does not answer within 2 s. Brokers of Kafka do
+        not tell the log end offset and the lag. Raises UnknownTopicOrPartitionError for a topic that does not exist.
         """
         deadline_ms = self._deadline_ms(timeout_ms)
         names = None if topics is None else arguments.topics("topics", topics)
@@ -215,9 +209,9 @@ class Admin(LoopBound):
         await client.wait_for_metadata(deadline_ms)
         await client.refresh(deadline_ms)
         views = [await client.topic(name, deadline_ms) for name in names]
-        partitions = {TopicPartition(view.name, number): None for view in views for number in view.partitions}
+        partitions = [TopicPartition(view.name, number) for view in views for number in view.partitions]
         time_limit_ms = max(1, min(DESCRIBE_TIME_LIMIT_MS, deadline_ms - self.clock.monotonic_ms()))
-        answers = (await _DESCRIBE_REPLICAS.try_ask(client, partitions, time_limit_ms)).answers
+        answers = await ask_leaders(client, partitions, time_limit_ms)
         views = [client.view.topics.get(view.name, view) for view in views]
         return [
             TopicDescription(
@@ -225,7 +219,11 @@ class Admin(LoopBound):
                 view.topic_id,
                 view.is_internal,
                 tuple(
-                    describe_partition(known, answers.get(TopicPartition(view.name, number)))
+                    describe_partition(
+                        known,
+                        answers.replicas.get(tp := TopicPartition(view.name, number)),
+                        answers.ends.get(tp),
+                    )
                     for number, known in sorted(view.partitions.items())
                 ),
             )
@@ -568,18 +566,3 @@ def _error_in(topic: CreatedTopic | DeletedTopic) -> TidelogError | None:
         return None  # the topic is created, so the caller waits for its leaders; without an id it may not be created
     error = error_for(topic.error_code)
     return error and type(error)(about_topic(topic.name, topic.error_message or str(error)))
-
-
-def _make_description_request(asked: Asked[None]) -> DescribeReplicasRequest:
-    return DescribeReplicasRequest(tuple(DescribePartition(*tp) for tp, _, _ in asked))
-
-
-def _read_descriptions(response: Response) -> Iterable[tuple[TopicPartition, BrokerError | None, ReplicasDescription]]:
-    assert isinstance(response, DescribeReplicasResponse)
-    for each in response.partitions:
-        yield TopicPartition(each.topic, each.partition), error_for(each.error_code), each
-
-
-_DESCRIBE_REPLICAS: PerLeaderRequest[None, ReplicasDescription] = PerLeaderRequest(
-    "describe replicas", _make_description_request, _read_descriptions
-)

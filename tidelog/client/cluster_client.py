@@ -32,7 +32,6 @@ from tidelog.errors import (
     ClosedError,
     DisconnectedError,
     InternalError,
-    InvalidRequestError,
     NoBrokersError,
     NotLeaderOrFollowerError,
     TidelogError,
@@ -54,6 +53,11 @@ LASTING_BACKOFF_MS = 1_000
 #: A topic that no caller has requested for so long is forgotten, unless a subscriber needs it.
 TOPIC_IDLE_MS = 300_000
 
+_HINT = (
+    "the addresses must be those of listeners for clients without TLS and SASL, on a broker of Tidelog the listener"
+    " KAFKA and not REPLICATION"
+)
+
 #: Name of the metadata request's task in the messages of its failures.
 REFRESH = "a metadata refresh"
 
@@ -72,10 +76,6 @@ class _Subscriber(NamedTuple):
 
 #: Connects to one candidate within the given number of milliseconds.
 _PeerOf = Callable[[int], Awaitable[Peer]]
-
-
-class _RefusedError(NoBrokersError):
-    """Every address refused the handshake, because none is that of a listener for this client."""
 
 
 class ClusterClient:
@@ -328,7 +328,7 @@ class ClusterClient:
         """Wait until a broker has answered once; return at once if one has.
 
         Raises NoBrokersError, which names the bootstrap addresses, at the deadline or after `bootstrap_timeout_ms`. The
-        error is raised at once if every address is that of a listener for Kafka clients.
+        error is raised at once if the peers at all addresses have spoken another protocol than Kafka's.
         """
         limit_ms = min(deadline_ms, self.clock.monotonic_ms() + self.settings.bootstrap_timeout_ms)
         attempt = 0
@@ -336,17 +336,19 @@ class ClusterClient:
         while not self.view.version:
             try:
                 await self.refresh(limit_ms)
-            except _RefusedError as error:
-                addresses = ", ".join(map(str, self.settings.bootstrap))
-                raise NoBrokersError(f"cannot use {addresses}: {error}") from None
             except (NoBrokersError, TimeoutError) as error:
                 # The last attempt usually ends with the time, which says less than the failure of one before.
                 if isinstance(error, NoBrokersError) or not reason:
                     reason = str(error)
+                addresses = ", ".join(map(str, self.settings.bootstrap))
+                # A socket of ZeroMQ may close the connection before its first bytes arrive, so that each address needs
+                # to have spoken another protocol once, and not in the same round.
+                if isinstance(error, NoBrokersError) and all(
+                    map(self._connections.has_other_protocol, self.settings.bootstrap)
+                ):
+                    raise NoBrokersError(f"no broker of Kafka's protocol at {addresses}: {reason}") from None
                 if self.clock.monotonic_ms() >= limit_ms:
-                    addresses = ", ".join(map(str, self.settings.bootstrap))
-                    hint = "the addresses must be those of brokers' listeners TIDELOG, not KAFKA"
-                    raise NoBrokersError(f"no broker answered at {addresses}: {reason}; {hint}") from None
+                    raise NoBrokersError(f"no broker answered at {addresses}: {reason}; {_HINT}") from None
                 await self.backoff(attempt, limit_ms)
                 attempt += 1
 
@@ -499,14 +501,14 @@ class ClusterClient:
         self._forget_idle_topics()
         request = MetadataRequest(tuple(sorted(self._tracked)), self._allow_auto_create_topics)
         time_limit_ms = min(METADATA_TIME_LIMIT_MS << min(self._failed_rounds, 6), self.settings.request_timeout_ms)
-        failures: dict[str, TidelogError] = {}
+        failures: dict[str, None] = {}
         for peer_of in self._candidates():
             peer: Peer | None = None
             try:
                 peer = await peer_of(time_limit_ms)
                 answer = await peer.send(request, timeout_ms=time_limit_ms)
             except TidelogError as error:
-                failures.setdefault(str(error), error)
+                failures.setdefault(str(error))
                 if peer is not None:
                     self._connections.avoid(peer.endpoint)
                 continue
@@ -516,8 +518,7 @@ class ClusterClient:
             self._merge(answer)
             return
         self._failed_rounds += 1
-        refused = failures and all(isinstance(each, InvalidRequestError) for each in failures.values())
-        raise (_RefusedError if refused else NoBrokersError)("; ".join(failures))
+        raise NoBrokersError("; ".join(failures))
 
     def _forget_idle_topics(self) -> None:
         for subscriber in self._subscribers:

@@ -18,12 +18,13 @@ from tidelog.errors import (
     ClosedError,
     DisconnectedError,
     InternalError,
+    ProtocolError,
     TidelogError,
     TimeoutError,
 )
 from tidelog.model import Endpoint
+from tidelog.protocol.kafka.client.connection import Connection
 from tidelog.protocol.messages import Request, Response
-from tidelog.protocol.native.connection import Connection
 
 #: Timeout of opening a connection, handshake included.
 CONNECT_TIMEOUT_MS = 3_000
@@ -109,6 +110,7 @@ class Connections:
         self._open: dict[_Key, _Open] = {}
         self._opening: dict[_Key, asyncio.Task[Peer]] = {}
         self._avoid_until_ms: dict[Endpoint, int] = {}
+        self._with_other_protocol: set[Endpoint] = set()
         self._closed = False
 
     def live(self, broker_id: int, endpoint: Endpoint | None, purpose: Purpose) -> Peer | None:
@@ -179,10 +181,13 @@ class Connections:
             peer = await self._opener(
                 endpoint, client_id=self._client_id, timeout_ms=CONNECT_TIMEOUT_MS, cluster_id=cluster_id
             )
-        except TidelogError:
+        except TidelogError as error:
             self.avoid(endpoint)
+            if isinstance(error, ProtocolError):
+                self._with_other_protocol.add(endpoint)
             raise
         self._avoid_until_ms.pop(endpoint, None)
+        self._with_other_protocol.discard(endpoint)
         owner = peer.broker_id if peer.broker_id >= 0 else broker_id
         for other, found in list(self._open.items()):
             # The broker has moved to this address.
@@ -198,6 +203,10 @@ class Connections:
 
     def is_avoided(self, endpoint: Endpoint) -> bool:
         return self._avoid_until_ms.get(endpoint, 0) > self._clock.monotonic_ms()
+
+    def has_other_protocol(self, endpoint: Endpoint) -> bool:
+        """Return whether a peer at this address has spoken another protocol than Kafka's, and no broker since."""
+        return endpoint in self._with_other_protocol
 
     def forget_closed(self) -> None:
         """Forget the connections that have ended, and addresses that need not be avoided any more."""

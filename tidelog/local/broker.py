@@ -17,7 +17,7 @@ from tidelog.local.processes.process import Process
 from tidelog.local.processes.process_placement import DEFAULT_PLACEMENT, Placement
 from tidelog.local.state import BrokerState
 from tidelog.model import Endpoint
-from tidelog.protocol.listeners import BROKERS, CLIENTS, KAFKA, Listener
+from tidelog.protocol.listeners import BROKERS, CLIENTS, Listener
 
 #: How long the check of a settings file may take. It reads the file and starts no broker.
 _CHECK_S = 60
@@ -53,7 +53,6 @@ def launch_broker(
         "listeners": [
             str(Listener(CLIENTS, broker.endpoint)),
             str(Listener(BROKERS, Endpoint(broker.host, broker.replication_port))),
-            *([str(Listener(KAFKA, Endpoint(broker.host, broker.kafka_port)))] if broker.kafka_port else []),
         ],
         "http_listener": str(Endpoint(broker.host, broker.http_port)),
         "log_file": str(log_file),

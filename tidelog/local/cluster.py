@@ -129,7 +129,7 @@ class LocalCluster:
         zookeeper: str | None = None,
         settings: Mapping[str, str | int] | None = None,
         config: Path | None = None,
-        kafka_port: int = 0,
+        port: int = 0,
         on_ready: OnReady = lambda process, address: None,
         on_lost: OnLost = lambda directory: None,
         on_wait: OnWait = lambda process, reason, waited_ms: None,
@@ -142,8 +142,8 @@ class LocalCluster:
         zookeeper   an external ZooKeeper ("host:port,…"); None starts an embedded one; may not change later
         settings    settings for every broker, added to those of earlier calls
         config      a file of settings for every broker, which is kept until another file is given
-        kafka_port  the port of broker 1 for Kafka clients, if it is free; broker 2 gets the next one, and so on. Any
-                    free port if it is taken, or if this is 0. A broker keeps the port that it has
+        port        the port of broker 1 for clients, if it is free; broker 2 gets the next one, and so on. Any free
+                    port if it is taken, or if this is 0. A broker keeps the port that it has
         on_ready, on_lost, on_wait   called during the call: see `OnReady`, `OnLost` and `OnWait`
 
         Running brokers keep the settings that they have read. If this call fails or is interrupted, it stops the
@@ -157,7 +157,7 @@ class LocalCluster:
         with self.locked(), contextlib.ExitStack() as held:
             self.refresh()
             self._raise_if_suspended()
-            planned = self._plan(brokers, zookeeper, settings, kafka_port, held)
+            planned = self._plan(brokers, zookeeper, settings, port, held)
             if config is not None:
                 planned = replace(planned, config=str(config.absolute()))
             if setting_names(planned.config):
@@ -326,7 +326,7 @@ class LocalCluster:
         brokers: int | None,
         zookeeper: str | None,
         settings: Mapping[str, str | int] | None,
-        kafka_port: int,
+        first_port: int,
         held: contextlib.ExitStack,
     ) -> ClusterState:
         """Return the state to start, without saving it: the known processes, and the new ones with their ports.
@@ -356,7 +356,7 @@ class LocalCluster:
         ids = {broker.broker_id for broker in state.brokers}
         free_ids = (broker_id for broker_id in itertools.count(1) if broker_id not in ids)
         for broker_id in itertools.islice(free_ids, target_count - len(ids)):
-            port = choose_port(held, taken)
+            port = choose_port(held, taken, preferred=first_port + broker_id - 1 if first_port else 0)
             replication_port = choose_port(held, taken | {port})
             taken |= {port, replication_port}
             host = self._place(broker_id).address
@@ -367,12 +367,6 @@ class LocalCluster:
                 http_port = choose_port(held, taken)
                 taken.add(http_port)
                 state = state.with_broker(replace(broker, http_port=http_port))
-        for broker in state.brokers:
-            if not broker.kafka_port and not broker.running:
-                preferred = kafka_port + broker.broker_id - 1 if kafka_port else 0
-                chosen = choose_port(held, taken, preferred=preferred)
-                taken.add(chosen)
-                state = state.with_broker(replace(broker, kafka_port=chosen))
         return replace(state, settings={**state.settings, **(settings or {})})
 
     def _start_zookeeper(self, started: list[Process], on_ready: OnReady, deadline_ms: int) -> None:
@@ -462,7 +456,7 @@ class LocalCluster:
         only: int | None = None,
         on_wait: OnWait = lambda process, reason, waited_ms: None,
     ) -> None:
-        # imported late, because commands that stop or describe a cluster do not need ZeroMQ
+        # imported late, because commands that stop or describe a cluster do not need the protocol
         from tidelog.local.processes.liveness_probe import probe
 
         state = self.known_state()

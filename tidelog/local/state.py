@@ -56,7 +56,7 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True)
 class BrokerState(ProcessState):
-    """A broker's process; `port` serves our own clients, `kafka_port` serves Kafka clients.
+    """A broker's process; `port` serves clients, `replication_port` other brokers.
 
     `http_port` serves health and metrics. A port of 0 is not chosen yet.
 
@@ -67,7 +67,6 @@ class BrokerState(ProcessState):
     broker_id: int = 0
     replication_port: int = 0
     http_port: int = 0
-    kafka_port: int = 0
     had_directory: bool = False
 
     @property
@@ -77,11 +76,7 @@ class BrokerState(ProcessState):
     @property
     def ports(self) -> tuple[int, ...]:
         """All ports of the broker, without those that are not chosen yet."""
-        return tuple(filter(None, (self.port, self.replication_port, self.http_port, self.kafka_port)))
-
-    @property
-    def kafka_address(self) -> str:
-        return str(Endpoint(self.host, self.kafka_port))
+        return tuple(filter(None, (self.port, self.replication_port, self.http_port)))
 
     @property
     def http_address(self) -> str:
@@ -109,10 +104,6 @@ class ClusterState:
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(broker.address for broker in self.brokers)
-
-    @property
-    def kafka_bootstrap_servers(self) -> str:
-        return ",".join(broker.kafka_address for broker in self.brokers if broker.kafka_port)
 
     @property
     def processes(self) -> tuple[ProcessState, ...]:
@@ -159,7 +150,7 @@ def load_state(data_dir: Path) -> ClusterState | None:
         return ClusterState(
             zookeeper=values["zookeeper"],
             embedded=None if embedded is None else ProcessState(**embedded),
-            brokers=tuple(BrokerState(**broker) for broker in values["brokers"]),
+            brokers=tuple(map(_broker_of, values["brokers"])),
             settings=values["settings"],
             config=values.get("config", ""),
             histories=values.get("histories", ""),
@@ -170,6 +161,12 @@ def load_state(data_dir: Path) -> ClusterState | None:
         raise LocalError(f"cannot read {path}: {error.strerror}; choose another directory with --data-dir") from None
     except (ValueError, KeyError, TypeError):
         raise LocalError(f"{path} was not written by tidelog up: move it away, or pass another --data-dir") from None
+
+
+def _broker_of(values: dict[str, Any]) -> BrokerState:
+    # Version 0.1.0 had two ports for clients; Kafka's is the one that is left.
+    kafka_port = values.pop("kafka_port", 0)
+    return BrokerState(**{**values, "port": kafka_port or values["port"]})
 
 
 def save_state(data_dir: Path, state: ClusterState) -> None:

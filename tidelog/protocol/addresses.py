@@ -1,6 +1,6 @@
 """Resolve host names to addresses, outside the event loop and outside ZeroMQ's threads.
 
-ZeroMQ would resolve a name on the one thread that moves all of a process's messages. A slow name server would stop all
+ZeroMQ would resolve a name on the one thread that moves all messages of a broker. A slow name server would stop all
 messages until its timeout. The name servers of container networks are slow just when a container has disappeared.
 """
 

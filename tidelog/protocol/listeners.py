@@ -1,12 +1,10 @@
 """Define the listeners of a broker. A listener's name determines the protocol that it accepts.
 
-    TIDELOG       for clients; every broker has it
-    TIDELOG_…     for clients that reach the broker at another address, such as those outside its network
-    KAFKA         for clients that speak Kafka's protocol
-    KAFKA_…       for such clients that reach the broker at another address
+    KAFKA         for clients, which speak Kafka's protocol; every broker has it
+    KAFKA_…       for clients that reach the broker at another address, such as those outside its network
     REPLICATION   for other brokers and the controller
 
-The text form is Kafka's: `TIDELOG://host:port`.
+The text form is Kafka's: `KAFKA://host:port`.
 """
 
 from __future__ import annotations
@@ -16,11 +14,10 @@ from dataclasses import dataclass
 
 from tidelog.model import Endpoint
 
-CLIENTS = "TIDELOG"
+CLIENTS = "KAFKA"
 BROKERS = "REPLICATION"
-KAFKA = "KAFKA"
 
-_NAME = re.compile(rf"{BROKERS}|({CLIENTS}|{KAFKA})(_[A-Z0-9_]+)?", re.ASCII)
+_NAME = re.compile(rf"{BROKERS}|{CLIENTS}(_[A-Z0-9_]+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,5 @@ class Listener:
         if not separator:
             raise ValueError(f"{text!r} is not NAME://host:port")
         if not _NAME.fullmatch(name):
-            raise ValueError(
-                f"{name!r} is not a listener name: allowed are {CLIENTS}, {CLIENTS}_…, {KAFKA}, {KAFKA}_… and {BROKERS}"
-            )
+            raise ValueError(f"{name!r} is not a listener name: allowed are {CLIENTS}, {CLIENTS}_… and {BROKERS}")
         return cls(name, Endpoint.parse(address))

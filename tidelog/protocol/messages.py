@@ -1,8 +1,8 @@
-"""Define the messages of the native protocol: one frozen dataclass each, a request after its response.
+"""Define the typed messages of brokers and clients: one frozen dataclass each, a request after its response.
 
 This module has the requests that clients send (and followers, which fetch as consumers do). Requests about settings,
 deleted records and disks are in `tidelog.protocol.admin_messages`; those between the controller and the brokers are in
-`tidelog.protocol.control_messages`. On the wire a message is a msgpack array of its fields in order
+`tidelog.protocol.control_messages`. Between brokers a message is a msgpack array of its fields in order
 (`tidelog.protocol.codec`), without fields of later versions; a `Buffer` field is an index into the frames that follow.
 API numbers, error codes and the meaning of the fields are Kafka's; numbers from 1000 on are Tidelog's own. Times are
 milliseconds. An `error_code` of 0 means success (`tidelog.errors.error_for`).

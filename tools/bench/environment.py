@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 REPLICAS = 3
 MIN_IN_SYNC = 2
+#: The client id of the admin of each cluster.
+ADMIN = "bench-admin"
 _LOOK_AGAIN_S = 0.02
 _END_MS = 10_000
 
@@ -32,7 +34,7 @@ class ClusterUnderTest:
 
     def __init__(self, local: LocalCluster) -> None:
         self.local = local
-        self.admin = Admin(self.bootstrap_servers, client_id="bench-admin")
+        self.admin = Admin(self.bootstrap_servers, client_id=ADMIN)
 
     @property
     def bootstrap_servers(self) -> str:

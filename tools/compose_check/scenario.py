@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidelog import Admin, TopicPartition
@@ -18,12 +18,9 @@ from tools.compose_check.engine import SERVICES, Containers, Failed, NotRun, wai
 from tools.compose_check.load import Load, Promise, read_back
 from tools.compose_check.reading import read, tools
 
-HOST = {1: Endpoint("127.0.0.1", 9611), 2: Endpoint("127.0.0.1", 9612), 3: Endpoint("127.0.0.1", 9613)}
-NETWORK = {1: Endpoint("broker-1", 9600), 2: Endpoint("broker-2", 9600), 3: Endpoint("broker-3", 9600)}
-KAFKA_HOST = {1: Endpoint("127.0.0.1", 9092), 2: Endpoint("127.0.0.1", 9093), 3: Endpoint("127.0.0.1", 9094)}
-KAFKA_NETWORK = {1: Endpoint("broker-1", 9092), 2: Endpoint("broker-2", 9092), 3: Endpoint("broker-3", 9092)}
-#: The published ports by the broker to which they belong.
-PUBLISHED = {broker_id: (HOST[broker_id], KAFKA_HOST[broker_id]) for broker_id in HOST}
+#: Where clients on the host and clients in the compose network reach each broker.
+HOST = {1: Endpoint("127.0.0.1", 9092), 2: Endpoint("127.0.0.1", 9093), 3: Endpoint("127.0.0.1", 9094)}
+NETWORK = {1: Endpoint("broker-1", 9092), 2: Endpoint("broker-2", 9092), 3: Endpoint("broker-3", 9092)}
 
 _TOPIC = "checked"
 _KAFKA_TOPIC = "kafka"
@@ -41,16 +38,18 @@ _AFTERWARDS_S = 2.0
 Report = Callable[[str], None]
 
 
-def require_free_ports(published: Mapping[int, Iterable[Endpoint]]) -> None:
-    """Raise NotRun, which names the port and the next step, if a process on this host listens at one of these ports."""
-    for broker_id, endpoints in published.items():
-        for endpoint in endpoints:
-            if not port_is_free(endpoint.port):
-                raise NotRun(
-                    f"port {endpoint.port} of broker-{broker_id} is taken: stop the process that listens there"
-                    f" (ss -ltnp 'sport = :{endpoint.port}' shows it), or change the port in docker-compose.yml,"
-                    f" compose/broker-{broker_id}.toml and tools/compose_check/scenario.py"
-                )
+def require_free_ports(published: Mapping[int, Endpoint]) -> None:
+    """Raise NotRun, which names the port and the next step, if a process on this host listens at one of these ports.
+
+    published   the published address of each broker
+    """
+    for broker_id, endpoint in published.items():
+        if not port_is_free(endpoint.port):
+            raise NotRun(
+                f"port {endpoint.port} of broker-{broker_id} is taken: stop the process that listens there"
+                f" (ss -ltnp 'sport = :{endpoint.port}' shows it), or change the port in docker-compose.yml,"
+                f" compose/broker-{broker_id}.toml and tools/compose_check/scenario.py"
+            )
 
 
 class Scenario:
@@ -71,7 +70,7 @@ class Scenario:
         """
         self._configs()
         self._containers.down("--volumes")
-        require_free_ports(PUBLISHED)
+        require_free_ports(HOST)
         self._containers.build()
         self._report("build: the image is built")
         with self._containers.health_checks():
@@ -139,27 +138,27 @@ class Scenario:
 
     def _kafka_clients(self) -> None:
         """Have one Kafka client on the host and one in the network read each other's records."""
-        for endpoint in KAFKA_HOST.values():
-            if (seen := kafka_clients.brokers_seen(endpoint)) != KAFKA_HOST:
+        for endpoint in HOST.values():
+            if (seen := kafka_clients.brokers_seen(endpoint)) != HOST:
                 raise Failed(f"a Kafka client on the host gets the addresses {seen} from {endpoint}")
-        kafka_clients.create_topic(KAFKA_HOST[1], _KAFKA_TOPIC, _PARTITIONS)
-        kafka_clients.produce(KAFKA_HOST[1], _KAFKA_TOPIC, _KAFKA_VALUES[:_RECORDS])
+        kafka_clients.create_topic(HOST[1], _KAFKA_TOPIC, _PARTITIONS)
+        kafka_clients.produce(HOST[1], _KAFKA_TOPIC, _KAFKA_VALUES[:_RECORDS])
         seen, values = kafka_clients.consume_and_produce_in_network(
-            self._containers, KAFKA_NETWORK[2], _KAFKA_TOPIC, _RECORDS, _KAFKA_VALUES[_RECORDS:]
+            self._containers, NETWORK[2], _KAFKA_TOPIC, _RECORDS, _KAFKA_VALUES[_RECORDS:]
         )
-        if seen != KAFKA_NETWORK:
+        if seen != NETWORK:
             raise Failed(f"a Kafka client in the network gets the addresses {seen}")
         if sorted(values) != _KAFKA_VALUES[:_RECORDS]:
             raise Failed(f"{len(values)} of {_RECORDS} records of Kafka clients were read in the network")
         self._read_by_kafka_client("host")
         self._report(
-            f"Kafka clients: the host gets {_listed(KAFKA_HOST)}, the network {_listed(KAFKA_NETWORK)},"
+            f"Kafka clients: the host gets {_listed(HOST)}, the network {_listed(NETWORK)},"
             f" and each reads {_RECORDS} records of the other"
         )
 
     def _read_by_kafka_client(self, group: str) -> None:
         """Raise Failed unless a Kafka client on the host reads every record of Kafka clients, once."""
-        values = kafka_clients.consume(KAFKA_HOST[3], _KAFKA_TOPIC, group, len(_KAFKA_VALUES))
+        values = kafka_clients.consume(HOST[3], _KAFKA_TOPIC, group, len(_KAFKA_VALUES))
         if sorted(values) != _KAFKA_VALUES:
             raise Failed(f"{len(values)} of {len(_KAFKA_VALUES)} records of Kafka clients were read on the host")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tidelog.aio import Admin
-from tidelog.errors import HistoryError, LocalError, TidelogError
+from tidelog.errors import HistoryError, TidelogError
 from tidelog.protocol.partition_messages import ElectionType
 from verify.chaos import cleanup, faults
 from verify.chaos.fault import Need
@@ -126,8 +126,6 @@ async def run(request: Request, place: WorkDirectory, reporter: Reporter, stop: 
         request = replace(request, load=request.load.named_apart(f"chaos-{place.path.name}-"))
     reporter.status("starting the cluster" if target.is_ours else "looking at the cluster")
     async with running(target, results):
-        if request.load.kafka_processes and not target.kafka_bootstrap_servers:
-            raise LocalError("no broker has a listener KAFKA here: add one to listeners, or leave out --kafka-clients")
         # A run that is killed before it has recorded its troubles must not be taken for a complete one.
         _write_about(results, request, ["the run was interrupted before its end"])
         chaos_run = _ChaosRun(request, target, results, reporter, stop)
@@ -215,13 +213,7 @@ class _ChaosRun:
         catalogue = faults.catalogue(timing)
         steps = schedule(request.seed, request.rows, {row: len(kinds) for row, kinds in catalogue.items()})
         counts = ResourceCounts(self.results, lambda: target.brokers)
-        clients = Workload(
-            self.results,
-            target.bootstrap_servers,
-            request.load,
-            kafka_servers=target.kafka_bootstrap_servers,
-            seed=request.seed,
-        )
+        clients = Workload(self.results, target.bootstrap_servers, request.load, seed=request.seed)
         activity, tail, views = Activity(target.tps), HistoryTail(self.results), Views(target.view)
 
         def take() -> None:

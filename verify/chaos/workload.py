@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -58,15 +58,12 @@ class Workload:
     that cannot be started. Once there are five failures, no process that ends later is replaced. Entering writes the
     names of compacted topics for the checker, and raises LocalError if a process cannot be started. The histories are
     in `directory`, and so is the output of the processes (`clients/clients-NUMBER.LIFE.log`).
-
-    kafka_servers   the addresses of the Kafka listeners, for the processes of Kafka clients
     """
 
-    def __init__(self, directory: Path, servers: str, load: Load, *, kafka_servers: str = "", seed: int = 0) -> None:
+    def __init__(self, directory: Path, servers: str, load: Load, *, seed: int = 0) -> None:
         self.load = load
         self._directory = directory.resolve()
         self._servers = servers
-        self._kafka_servers = kafka_servers
         self._seed = seed
         self._children: list[_Child] = []
         self._watching: asyncio.Task[None] | None = None
@@ -150,8 +147,6 @@ class Workload:
     def _start(self, number: int, life: int) -> _Child:
         directory = self._directory / DIRECTORY
         part = Part(self.load, self._servers, str(self._directory), number, life, self._seed)
-        if part.has_kafka_clients:
-            part = replace(part, servers=self._kafka_servers)
         path = directory / f"clients-{number}.json"
         path.write_text(part.to_json())
         output = directory / f"clients-{number}.{life}.log"

@@ -13,6 +13,7 @@ from tidelog.protocol.group_messages import (
     FindCoordinatorRequest,
     ListGroupsRequest,
     OffsetCommitRequest,
+    OffsetFetchRequest,
 )
 from tidelog.protocol.kafka.extensions import ExtensionRequest, ExtensionResponse, carrier_of
 from tidelog.protocol.kafka.schema import Versions
@@ -33,6 +34,7 @@ EXTENSION_REQUESTS: tuple[type[Request], ...] = (
     DescribeClientsRequest,
     BrokerIdentityRequest,
     OffsetCommitRequest,
+    OffsetFetchRequest,
     FindCoordinatorRequest,
     DescribeGroupsRequest,
     ListGroupsRequest,

@@ -11,6 +11,7 @@ from tidelog.clock import Clock
 from tidelog.errors import BrokerError, InvalidRequestError, UnknownTopicIdError
 from tidelog.protocol import group_messages
 from tidelog.protocol import messages as native
+from tidelog.protocol.kafka.extensions import OWN_SOFTWARE
 from tidelog.protocol.kafka.messages.metadata import (
     Coordinator,
     Cursor,
@@ -156,8 +157,11 @@ class MetadataTranslation:
         """Return the addresses of brokers that were live in the last `_DEPARTED_MS` and are not live now.
 
         librdkafka drops a broker that a response does not list. If the same response names another leader for its
-        partitions, librdkafka sends their records a second later.
+        partitions, librdkafka sends their records a second later. Tidelog's own clients do not, and get the live
+        brokers only, because they tell their users which brokers are live.
         """
+        if call.client.software.name == OWN_SOFTWARE:
+            return []
         return self._metadata.departed(self._clock.monotonic_ms() - _DEPARTED_MS, call.context.listener)
 
     @staticmethod

@@ -13,7 +13,7 @@ Fetching: the fetcher keeps one fetch in flight for all aligned partitions.
   are short again, so that the new high watermark follows soon.
 
 The fetcher does not resend a slow request. A connection delivers in order or ends, and it ends a few seconds after the
-last heartbeat (`tidelog.protocol.native.connection`). So a late answer is still in transit over a narrow link, and a
+last heartbeat (`node.net.zeromq.connection`). So a late answer is still in transit over a narrow link, and a
 second request would only delay it more.
 """
 
@@ -64,7 +64,7 @@ _MAX_FETCHES = 2
 
 
 class Peer(Protocol):
-    """The part of `tidelog.protocol.native.connection.Connection` that the fetcher uses."""
+    """The part of `node.net.zeromq.connection.Connection` that the fetcher uses."""
 
     @property
     def peer(self) -> ApiVersionsResponse: ...

@@ -97,7 +97,7 @@ async def test_confluent_process_has_names_and_producer_numbers_of_its_own() -> 
 async def test_confluent_process_without_brokers_ends_in_time(tmp_path: Path) -> None:
     load = Load(TOPICS, processes=1, kafka_processes=1, delivery_timeout_ms=2_000)
     history, ours = history_path(tmp_path, "confluent-1-producer"), history_path(tmp_path, "clients-0-tail")
-    async with Workload(tmp_path, "127.0.0.1:1", load, kafka_servers="127.0.0.1:1") as workload:
+    async with Workload(tmp_path, "127.0.0.1:1", load) as workload:
         assert len(workload.processes) == 2
         async with asyncio.timeout(60):
             while not (history.exists() and ours.exists()):  # noqa: ASYNC110  # processes do not wake us

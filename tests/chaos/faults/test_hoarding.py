@@ -1,61 +1,82 @@
-"""Test what a broker buffers for clients that do not read (F17), with a server and real sockets."""
+"""Test what a broker holds for clients that do not read (F17), with a Kafka listener and real sockets."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
-import pytest
-
-from node.net.identity import Identity
-from node.net.server import MAX_UNREAD_BYTES, Server
+from node.kafka.calls import Call, KafkaApi, Outcome
+from node.kafka.listener import KafkaListener
+from node.net.client_connections import ClientConnections
 from tidelog.clock import SystemClock
+from tidelog.errors import BrokerError
 from tidelog.model import Endpoint, TopicPartition
-from tidelog.protocol.messages import FetchPartitionResponse, FetchRequest, FetchResponse, Request, Response
+from tidelog.protocol.kafka.messages.records import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from tidelog.protocol.kafka.schema import Versions
 from verify.chaos.faults.resources import OutOfMemory, fetch_from
 
-ANSWER_BYTES = 1 << 20
+#: Larger than the buffers of both sockets together.
+ANSWER_BYTES = 16 << 20
+HELD_BYTES = 8 << 20
 
 
-@contextmanager
-def serving(asked: list[Request]) -> Iterator[Endpoint]:
-    """Answer each request with a megabyte."""
+@asynccontextmanager
+async def listening(asked: list[Any]) -> AsyncIterator[KafkaListener]:
+    """Answer each fetch with 16 MiB."""
 
-    def handle(request: Request, _: object) -> Response:
+    def handle(request: Any, call: Call) -> Outcome:
         asked.append(request)
-        return FetchResponse((FetchPartitionResponse("t", 0, 0, 5, 5, 0, bytes(ANSWER_BYTES)),))
+        data = PartitionData(
+            partition_index=0, error_code=0, high_watermark=5, aborted_transactions=None, records=bytes(ANSWER_BYTES)
+        )
+        return FetchResponse(responses=(FetchableTopicResponse(topic="t", partitions=(data,)),))
 
-    server = Server(Endpoint("127.0.0.1", 0), Identity("c", 7), handle, SystemClock(), between_brokers=False)
-    server.start()
+    def refuse(request: Any, error: BrokerError, version: int) -> FetchResponse:
+        return FetchResponse(error_code=error.code, responses=())
+
+    clock = SystemClock()
+    fetch = KafkaApi(FetchRequest, Versions(4, 12), handle, refuse)
+    clients = ClientConnections(clock, lambda name: name)
+    listener = KafkaListener(Endpoint("127.0.0.1", 0), "KAFKA", [fetch], clock, clients=clients)
+    await listener.start()
     try:
-        yield server.endpoint
+        yield listener
     finally:
-        server.stop()
+        await listener.stop()
 
 
-async def test_broker_buffers_its_limit_for_each_client_that_does_not_read(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    asked: list[Request] = []
+async def test_broker_holds_a_response_for_each_client_that_does_not_read() -> None:
+    asked: list[Any] = []
     fault = OutOfMemory()
-    with serving(asked) as door, caplog.at_level(logging.WARNING):
+    async with listening(asked) as listener:
         for _ in range(2):
-            fault.hoard(door, fetch_from({TopicPartition("t", 0): 3}))
+            await fault.hoard(listener.endpoint, fetch_from({TopicPartition("t", 0): 3}))
         async with asyncio.timeout(30):
-            while caplog.text.count("a peer of") < 2:  # noqa: ASYNC110
+            while listener.memory.held_bytes < 2 * HELD_BYTES:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        assert len(asked) >= 2 * MAX_UNREAD_BYTES // ANSWER_BYTES
         await fault.heal()
+        async with asyncio.timeout(30):
+            while listener.connections:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert listener.memory.held_bytes == 0
     fetch = asked[0]
-    assert isinstance(fetch, FetchRequest)
-    assert [(each.topic, each.partition, each.fetch_offset) for each in fetch.partitions] == [("t", 0, 3)]
+    assert [
+        (topic.topic, each.partition, each.fetch_offset, each.partition_max_bytes)
+        for topic in fetch.topics
+        for each in topic.partitions
+    ] == [("t", 0, 3, 50 << 20)]
 
 
 async def test_hoarding_client_survives_a_broker_that_has_ended() -> None:
-    with serving([]) as door:
-        pass
+    async with listening([]) as listener:
+        endpoint = listener.endpoint
     fault = OutOfMemory()
-    fault.hoard(door, fetch_from({TopicPartition("t", 0): 0}))
+    await fault.hoard(endpoint, fetch_from({TopicPartition("t", 0): 0}))
     await fault.heal()

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 
 from tests.chaos.faults.test_bite_detection import BEFORE, T0, T1, evidence, with_t0
-from tidelog.history.broker_events import BecomeLeader, IsrChange, Reject, Session
+from tidelog.history.broker_events import BecomeLeader, IsrChange, Session, Truncate
 from verify.chaos.fault import Evidence, PartitionView
 from verify.chaos.faults import catalogue, full_disks, identities, processes, resources, system_calls, zookeeper
 from verify.chaos.faults.network import network, slow_network
 from verify.chaos.faults.network.answers import AnswersOfZooKeeperLost
-from verify.chaos.faults.support.bite_detection import LATE
+from verify.chaos.faults.support.bite_detection import DIVERGED
 from verify.chaos.faults.support.fault_base import FaultBase
 from verify.chaos.targets.zookeeper_proxy import BAD_VERSION, MULTI, SET_DATA, Fate, Request
 
@@ -64,35 +64,37 @@ def test_other_effects_are_no_bite_of_a_fault_that_did_nothing(name: str) -> Non
     assert fault.bit(NOTICED) is None
 
 
-#: The state after F32: broker 1 was paused for ten seconds, and packets were dropped too.
-SLEPT = {"victims": (1,), "_woken_at": 10 * S, "_rules": [SimpleNamespace(packets=7)]}
+#: The state after F32: broker 1 was paused for ten seconds, requests waited for it, and packets were dropped too.
+SLEPT = {"victims": (1,), "_woken_at": 10 * S, "_queued_bytes": 1_234, "_rules": [SimpleNamespace(packets=7)]}
 
 
 @pytest.mark.parametrize(
-    "refusals",
+    "removals",
     [
         {},
-        {1: [Reject(11 * S, "METADATA", LATE)]},
-        {1: [Reject(11 * S, "PRODUCE", "broker 1 has epoch 12 now")]},
-        {1: [Reject(9 * S, "PRODUCE", LATE)]},
-        {2: [Reject(11 * S, "PRODUCE", LATE)]},
+        {1: [Truncate(11 * S, T0, 3, "a failed disk")]},
+        {1: [Truncate(9 * S, T0, 3, DIVERGED)]},
+        {2: [Truncate(11 * S, T0, 3, DIVERGED)]},
     ],
-    ids=["none", "that changes nothing", "for another reason", "before it woke up", "by another broker"],
+    ids=["none", "for another reason", "before it woke up", "by another broker"],
 )
-def test_queued_requests_bite_only_if_a_late_produce_was_refused(
-    refusals: dict[int, list[Reject]],
-) -> None:
+def test_queued_requests_bite_only_if_late_records_were_removed(removals: dict[int, list[Truncate]]) -> None:
     fault = KINDS["F32 queued requests arrive late"]()
     vars(fault).update(SLEPT)
-    assert fault.bit(replace(NOTICED, events=refusals)) is None
+    assert fault.bit(replace(NOTICED, events=removals)) is None
 
 
-def test_refused_late_produce_is_a_bite_of_queued_requests() -> None:
+def test_removed_late_records_are_a_bite_of_queued_requests() -> None:
     fault = KINDS["F32 queued requests arrive late"]()
-    refused = replace(QUIET, events={1: [Reject(10 * S + 1, "PRODUCE", LATE), Reject(11 * S, "PRODUCE", LATE)]})
-    assert fault.bit(refused) is None
+    removed = replace(QUIET, events={1: [Truncate(10 * S + 1, T0, 3, DIVERGED), Truncate(11 * S, T1, 5, DIVERGED)]})
+    assert fault.bit(removed) is None
+    vars(fault).update({**SLEPT, "_queued_bytes": 0})
+    assert fault.bit(removed) is None
     vars(fault).update(SLEPT)
-    assert fault.bit(refused) == "broker 1 refused 2 produces that came after their deadline"
+    assert fault.bit(removed) == (
+        f"broker 1 removed records that {T0.topic}/0's new leader does not have and 1 more; "
+        "1,234 bytes of requests had waited for it"
+    )
 
 
 LOST_KINDS = ("an election", "a change of an ISR", "a registration")

@@ -41,7 +41,7 @@ def group() -> str:
 
 
 def produce(cluster: ClusterUnderTest, topic: str) -> None:
-    producer = ck.Producer({"bootstrap.servers": cluster.kafka_bootstrap_servers})
+    producer = ck.Producer({"bootstrap.servers": cluster.bootstrap_servers})
     for partition in range(PARTITIONS):
         for number in range(PER_PARTITION):
             producer.produce(topic, b"%d" % number, partition=partition)
@@ -49,7 +49,7 @@ def produce(cluster: ClusterUnderTest, topic: str) -> None:
 
 
 def committed(cluster: ClusterUnderTest, group: str) -> dict[int, int]:
-    admin = AdminClient({"bootstrap.servers": cluster.kafka_bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     asked = ck.ConsumerGroupTopicPartitions(group)
     found = admin.list_consumer_group_offsets([asked])[group].result(30)
     return {tp.partition: tp.offset for tp in found.topic_partitions}

@@ -313,7 +313,7 @@ def topic(cluster: ClusterUnderTest) -> str:
     """Return a new topic with three records, a second apart, in each partition."""
     name = f"tools-{next(_numbers)}"
     cluster.create_topic(name, PARTITIONS)
-    producer = ck.Producer({"bootstrap.servers": cluster.kafka_bootstrap_servers})
+    producer = ck.Producer({"bootstrap.servers": cluster.bootstrap_servers})
     for partition in range(PARTITIONS):
         for number in range(PER_PARTITION):
             at = START_MS + 1_000 * number
@@ -327,7 +327,7 @@ def group(cluster: ClusterUnderTest, topic: str) -> str:
     """Return a new group that has committed the offset 2 in each partition."""
     name = f"tools-group-{next(_numbers)}"
     # A consumer asks until there is a coordinator. An AdminClient gives up while __consumer_offsets is being created.
-    consumer = ck.Consumer({"bootstrap.servers": cluster.kafka_bootstrap_servers, "group.id": name})
+    consumer = ck.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": name})
     offsets = [ck.TopicPartition(topic, partition, 2) for partition in range(PARTITIONS)]
     assert all(each.error is None for each in consumer.commit(offsets=offsets, asynchronous=False))
     consumer.close()
@@ -339,7 +339,7 @@ def test_shell_tool_does_its_task(cluster: ClusterUnderTest, topic: str, group: 
     task = TASKS.get(name) or FURTHER[name]
     file = tmp_path / "file.json"
     names = {
-        "servers": cluster.kafka_bootstrap_servers,
+        "servers": cluster.bootstrap_servers,
         "topic": topic,
         "group": group,
         "new": f"new-{next(_numbers)}",
@@ -383,8 +383,8 @@ def arguments_of(task: Task, arguments: str, names: dict[str, str]) -> list[str]
 
 
 def test_console_consumer_reads_new_records_as_they_arrive(cluster: ClusterUnderTest, topic: str) -> None:
-    asked = ["--bootstrap-server", cluster.kafka_bootstrap_servers, "--topic", topic, "--max-messages", "1"]
-    producer = ck.Producer({"bootstrap.servers": cluster.kafka_bootstrap_servers})
+    asked = ["--bootstrap-server", cluster.bootstrap_servers, "--topic", topic, "--max-messages", "1"]
+    producer = ck.Producer({"bootstrap.servers": cluster.bootstrap_servers})
     with subprocess.Popen(command_of(_CONSUMER, *asked), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
 
         def is_read() -> bool:

@@ -48,7 +48,7 @@ def topics(cluster: ClusterUnderTest) -> tuple[str, str]:
 
 def write(cluster: ClusterUnderTest, topic: str, first: int, last: int, codec: str = "none") -> None:
     """Write the records `first` to `last` - 1 to each partition; a record's key names its number."""
-    settings = {"bootstrap.servers": cluster.kafka_bootstrap_servers, "enable.idempotence": True}
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True}
     producer = ck.Producer({**settings, "compression.type": codec})
     for number in range(first, last):
         for partition in range(PARTITIONS):
@@ -61,7 +61,7 @@ def write(cluster: ClusterUnderTest, topic: str, first: int, last: int, codec: s
 
 def read(cluster: ClusterUnderTest, topic: str) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
     """Return key and value of all records of each partition, in their order."""
-    consumer = ck.Consumer({"bootstrap.servers": cluster.kafka_bootstrap_servers, "group.id": "none"})
+    consumer = ck.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none"})
     found: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
     for partition in range(PARTITIONS):
         start, end = consumer.get_watermark_offsets(ck.TopicPartition(topic, partition), timeout=30)

@@ -46,7 +46,7 @@ def word_count(client: Clients, name: str, number: int, state: Path) -> Iterator
 
 
 def write(cluster: ClusterUnderTest, number: int, times: int) -> None:
-    producer = ck.Producer({"bootstrap.servers": cluster.kafka_bootstrap_servers, "enable.idempotence": True})
+    producer = ck.Producer({"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True})
     for _ in range(times):
         for line in LINES:
             producer.produce(f"lines-{number}", line.encode())
@@ -57,7 +57,7 @@ class Counts:
     """Reads the topic of counts; the last count of each word is the present one."""
 
     def __init__(self, cluster: ClusterUnderTest, number: int) -> None:
-        self._consumer = ck.Consumer({"bootstrap.servers": cluster.kafka_bootstrap_servers, "group.id": "none"})
+        self._consumer = ck.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none"})
         topic = f"counts-{number}"
         self._consumer.assign([ck.TopicPartition(topic, each, ck.OFFSET_BEGINNING) for each in range(2)])
         self.found: dict[str, int] = {}

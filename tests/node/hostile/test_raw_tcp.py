@@ -1,4 +1,4 @@
-"""TCP peers at a listener that do not speak ZeroMQ, or speak it wrongly."""
+"""TCP peers of a listener that do not speak its protocol, or speak it wrongly."""
 
 from __future__ import annotations
 
@@ -38,26 +38,43 @@ def disconnected(connection: socket.socket) -> bool:
     return True
 
 
-@LISTENERS
-@pytest.mark.parametrize("size", [MAX_FRAME_BYTES + 1, 1 << 40, (1 << 63) - 1, (1 << 64) - 1])
+OVERSIZED = [
+    *(
+        (BROKERS, HANDSHAKE + b"\x02" + struct.pack(">Q", size))
+        for size in (MAX_FRAME_BYTES + 1, 1 << 40, (1 << 63) - 1)
+    ),
+    (BROKERS, HANDSHAKE + b"\x02" + b"\xff" * 8),
+    *((CLIENTS, struct.pack(">i", size)) for size in (104_857_601, (1 << 31) - 1, -1, -(1 << 31))),
+]
+
+
+@pytest.mark.parametrize(("listener", "start"), OVERSIZED)
 def test_oversized_frame_ends_its_connection_before_memory_is_taken(
-    live: LiveListeners, listener: str, size: int
+    live: LiveListeners, listener: str, start: bytes
 ) -> None:
     canary, before = Canary(live), resident_bytes()
     with tcp(live, listener) as connection:
-        connection.sendall(HANDSHAKE + b"\x02" + struct.pack(">Q", size) + b"x" * 1000)
+        connection.sendall(start + b"x" * 1000)
         assert disconnected(connection)
     canary.check()
     assert resident_bytes() - before < 16 << 20
 
 
-@LISTENERS
-def test_announced_frames_that_never_come_delay_no_other_client(live: LiveListeners, listener: str) -> None:
+@pytest.mark.parametrize(
+    ("listener", "start"),
+    [
+        (BROKERS, HANDSHAKE + b"\x02" + struct.pack(">Q", MAX_FRAME_BYTES)),
+        (CLIENTS, struct.pack(">i", 104_857_600)),
+    ],
+)
+def test_announced_frames_that_never_come_delay_no_other_client(
+    live: LiveListeners, listener: str, start: bytes
+) -> None:
     canary, before = Canary(live), resident_bytes()
     connections = [tcp(live, listener) for _ in range(20)]
     opened = [each.__enter__() for each in connections]
     for connection in opened:
-        connection.sendall(HANDSHAKE + b"\x02" + struct.pack(">Q", MAX_FRAME_BYTES) + b"x" * 1000)
+        connection.sendall(start + b"x" * 1000)
     for _ in range(5):
         canary.check()
     assert resident_bytes() - before < 64 << 20

@@ -126,7 +126,6 @@ class Live:
             self.handlers.apis() if apis is None else apis,
             self.clock,
             limits=limits,
-            native_addresses=lambda: [f"host-{number}:9600" for number in range(1, 6)],
             clients=ClientConnections(self.clock, lambda name: name),
         )
         self._clients: list[Client] = []

@@ -10,17 +10,23 @@ from struct import unpack_from
 import pytest
 
 from node.handlers.inspection.describe_clients import describe_clients
+from node.kafka.calls import NativeHandler
 from node.kafka.listener import KafkaListener
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnections
 from node.net.server import RequestContext
+from node.replication.sessions.consumer_fetch import ConsumerFetchResponse
+from tests.node.client_requests import batch_of
 from tests.node.kafka.kafka_requests import apis_of
 from tidelog.clock import SystemClock
 from tidelog.errors import InvalidRequestError
 from tidelog.model import Endpoint
 from tidelog.protocol import messages as native
 from tidelog.protocol.control_messages import TopicInfo, UpdateMetadataRequest
+from tidelog.protocol.group_messages import JoinGroupRequest, JoinGroupResponse
+from tidelog.protocol.kafka.client.connection import Connection
 from tidelog.protocol.kafka.codec import decode
+from tidelog.protocol.kafka.extensions import FIRST_EXTENSION
 from tidelog.protocol.kafka.headers import decode_response_header, encode_request
 from tidelog.protocol.kafka.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.kafka.messages.records import (
@@ -33,7 +39,7 @@ from tidelog.protocol.kafka.messages.records import (
 )
 from tidelog.protocol.kafka.primitives import uuid_from_text
 from tidelog.protocol.kafka.schema import Request
-from tidelog.protocol.operator_messages import ConnectionReport, DescribeClientsRequest
+from tidelog.protocol.operator_messages import ConnectionReport, DescribeClientsRequest, DescribeClientsResponse
 
 API_VERSIONS_3 = ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2.0.2")
 FIRST = (FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000),)
@@ -45,19 +51,23 @@ UNKNOWN = FetchTopic(topic="nowhere", topic_id=b"\x07" * 16, partitions=FIRST)
 
 
 def handle(request: native.Request, context: RequestContext) -> native.Response:
-    return native.ProduceResponse(()) if isinstance(request, native.ProduceRequest) else native.FetchResponse(())
+    if isinstance(request, DescribeClientsRequest):
+        return DescribeClientsResponse(0, ())
+    return (
+        native.ProduceResponse(())
+        if isinstance(request, native.ProduceRequest)
+        else ConsumerFetchResponse((), members=())
+    )
 
 
 class Live:
     """A listener of a broker with the topics `lines` and `orders`."""
 
-    def __init__(self) -> None:
+    def __init__(self, handle: NativeHandler = handle) -> None:
         clock, metadata = SystemClock(), MetadataCache("c")
         self.clients = ClientConnections(clock, lambda name: name if metadata.topic(name) else None)
         apis = apis_of(handle, metadata, clock)
-        self.listener = KafkaListener(
-            Endpoint("127.0.0.1", 0), "KAFKA", apis, clock, native_addresses=list, clients=self.clients
-        )
+        self.listener = KafkaListener(Endpoint("127.0.0.1", 0), "KAFKA", apis, clock, clients=self.clients)
         topics = (TopicInfo("lines", TOPIC_ID, {}, 1), TopicInfo("orders", "", {}, 1))
         metadata.update(UpdateMetadataRequest(1, 1, (), (), topics, (), None))
 
@@ -66,8 +76,8 @@ class Live:
 
 
 @asynccontextmanager
-async def live() -> AsyncIterator[Live]:
-    broker = Live()
+async def live(handle: NativeHandler = handle) -> AsyncIterator[Live]:
+    broker = Live(handle)
     await broker.listener.start()
     try:
         yield broker
@@ -109,6 +119,40 @@ async def test_connection_is_listed_with_software_and_requests() -> None:
         assert [(use.api_key, use.version, use.requests) for use in found.apis] == [(18, 3, 2)]
         assert found.received_bytes > 50 and found.sent_bytes > 100
         client.writer.transport.abort()
+
+
+async def test_own_client_is_listed_with_its_software_requests_and_topics() -> None:
+    async with live() as broker:
+        connection = await Connection.open(broker.listener.endpoint, client_id="till", timeout_ms=10_000)
+        batches = (native.ProducePartition("orders", 0, batch_of(b"x" * 5000)), native.ProducePartition("no", 0, b""))
+        await connection.call(native.ProduceRequest(1, 1000, batches), timeout_ms=10_000)
+        asked = (native.FetchPartition("lines", 0, -1, 0, 1000),)
+        await connection.call(native.FetchRequest(-1, 0, 0, 1000, asked), timeout_ms=10_000)
+        await connection.call(DescribeClientsRequest(), timeout_ms=10_000)
+        (found,) = broker.listed()
+        assert (found.client_id, found.software_name, found.listener) == ("till", "tidelog", "KAFKA")
+        assert (found.reads.topics, found.writes.topics) == (("lines",), ("orders",))
+        own = [(use.api_key, use.requests) for use in found.apis if use.api_key >= FIRST_EXTENSION]
+        assert own == [(1005, 1), (1006, 1)], "one DescribeClients, and BrokerIdentity of the handshake"
+        assert found.received_bytes > 5000 and found.sent_bytes > 0
+        connection.close()
+
+
+async def test_handlers_are_told_the_address_and_the_name_of_the_sender() -> None:
+    contexts = []
+
+    def note(request: native.Request, context: RequestContext) -> native.Response:
+        contexts.append(context)
+        return JoinGroupResponse(0)
+
+    async with live(note) as broker:
+        connection = await Connection.open(broker.listener.endpoint, client_id="till", timeout_ms=10_000)
+        join = JoinGroupRequest("g", 6000, 6000, "m", None, "consumer", ())
+        await connection.call(join, timeout_ms=10_000)
+        (context,) = contexts
+        assert (context.client_host, context.client_id, context.listener) == ("127.0.0.1", "till", "KAFKA")
+        assert (context.sender_epoch, context.between_brokers) == (-1, False)
+        connection.close()
 
 
 async def test_software_is_unknown_before_version_3() -> None:

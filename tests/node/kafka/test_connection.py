@@ -178,6 +178,8 @@ async def test_peer_that_vanishes_without_a_word_is_noticed_by_the_kernel() -> N
         assert not accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         Connection(Owner()).connection_made(Transport(accepted))
         assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        assert [accepted.getsockopt(socket.IPPROTO_TCP, each) for each in options] == [10, 2, 3]
 
 
 async def test_responses_leave_in_the_order_of_the_requests() -> None:

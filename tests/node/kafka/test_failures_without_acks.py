@@ -43,9 +43,7 @@ class Stage:
         sessions = leader.purgatories.consumer_sessions
         apis = apis_of(leader.handlers.handle, leader.metadata, clock, sessions)
         clients = ClientConnections(clock, lambda name: name)
-        self.listener = KafkaListener(
-            Endpoint("127.0.0.1", 1), "KAFKA", apis, clock, native_addresses=list, clients=clients
-        )
+        self.listener = KafkaListener(Endpoint("127.0.0.1", 1), "KAFKA", apis, clock, clients=clients)
 
     def connect(self) -> Client:
         transport, connection = Transport(), Connection(self.listener)

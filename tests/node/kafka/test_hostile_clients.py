@@ -24,16 +24,15 @@ from tests.node.kafka.live_listener import (
     live,
     produce,
 )
-from tidelog.aio import Producer
-from tidelog.errors import InvalidRequestError, NoBrokersError
+from tidelog.errors import InvalidRequestError
 from tidelog.protocol import messages as native
 from tidelog.protocol.kafka.messages.group_membership import HeartbeatRequest, HeartbeatResponse
 from tidelog.protocol.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tidelog.protocol.kafka.messages.records import ProduceResponse
 
-#: What a ZeroMQ peer sends first, by ZMTP 3.
 #: Requests that are sent at once. Their responses have 40 MB.
 REQUESTS = 4_000
+#: What a ZeroMQ peer, such as another broker, sends first by ZMTP 3.
 GREETING = b"\xff" + bytes(7) + b"\x01\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 READY = b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
 
@@ -67,6 +66,14 @@ BAD = {
     "endless varint": (framed(header(3, 9) + b"\0" + b"\xff" * 100), "cannot be read"),
     "HTTP": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "speaks HTTP"),
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500), "speaks TLS"),
+    "ZeroMQ": (GREETING, "speaks ZeroMQ"),
+    "half a ZeroMQ greeting": (GREETING[:10], "speaks ZeroMQ"),
+    "ZeroMQ with a handshake": (GREETING + READY, "speaks ZeroMQ"),
+    "ZeroMQ with a message": (GREETING + READY + b"\x00\x03xyz", "speaks ZeroMQ"),
+    "ZeroMQ with a frame of 2⁶³ bytes": (GREETING + READY + b"\x02" + b"\x7f" + b"\xff" * 7 + b"x", "speaks ZeroMQ"),
+    "ZeroMQ with many bytes": (GREETING + READY + b"\x01\xff" + b"x" * 200_000, "speaks ZeroMQ"),
+    "ZeroMQ with many empty frames": (GREETING + READY + b"\x01\0" * 100_000, "speaks ZeroMQ"),
+    "ZMTP 2": (GREETING[:10] + b"\x01\x05", "speaks ZeroMQ"),
     "noise": (bytes(range(200, 256)) * 1000, "claims a frame of"),
 }
 
@@ -90,7 +97,7 @@ async def test_bad_bytes_close_their_connection_with_one_log_line(name: str, cap
 
 @on_both_loops
 async def test_noise_of_an_address_hides_no_other_protocol(caplog: pytest.LogCaptureFixture) -> None:
-    kinds = ("noise", "HTTP", "TLS")
+    kinds = ("noise", "HTTP", "TLS", "ZeroMQ")
     async with live() as broker:
         with caplog.at_level(logging.WARNING):
             for name in kinds * 2:
@@ -392,57 +399,3 @@ async def test_peer_that_fills_the_memory_and_reads_nothing_is_closed(caplog: py
         assert "but has moved fewer than 65536 since the last check, while memory is scarce" in caplog.text
         other.send(heartbeat(2))
         assert await other.response() == pack(">ih", 2, 0)
-
-
-async def test_own_client_at_a_kafka_port_is_told_at_once_where_to_connect(caplog: pytest.LogCaptureFixture) -> None:
-    async with live() as broker:
-        address = broker.listener.endpoint
-        with pytest.raises(NoBrokersError) as raised:
-            async with Producer(str(address), bootstrap_timeout_ms=600_000) as producer, asyncio.timeout(TIMEOUT_S):
-                await producer.send("topic", b"value")
-        assert str(raised.value) == (
-            f"cannot use {address}: this is the listener KAFKA, for Kafka clients; "
-            "Tidelog's own clients connect to host-1:9600,host-2:9600,host-3:9600"
-        )
-        (record,) = caplog.records
-        assert "speaks ZeroMQ" in record.getMessage()
-        assert "host-1:9600" in record.getMessage()
-        await broker.check()
-
-
-NATIVE_ENDINGS = {
-    "half a greeting": GREETING[:10],
-    "a handshake without a request": GREETING + READY,
-    "a message of another protocol": GREETING + READY + b"\x00\x03xyz",
-    "a frame of 2⁶³ bytes": GREETING + READY + b"\x02" + b"\x7f" + b"\xff" * 7 + b"x",
-    "many bytes": GREETING + READY + b"\x01\xff" + b"x" * 200_000,
-    "many empty frames": GREETING + READY + b"\x01\0" * 100_000,
-    "ZMTP 2": GREETING[:10] + b"\x01\x05",
-}
-
-
-@pytest.mark.parametrize("name", NATIVE_ENDINGS)
-@on_both_loops
-async def test_zeromq_peer_that_sends_no_request_is_disconnected(
-    name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("node.kafka.connection.NATIVE_CLIENT_S", 0.3)
-    async with live() as broker:
-        client = await broker.client()
-        client.send(NATIVE_ENDINGS[name])
-        assert (await client.rest()).startswith(GREETING) or name.startswith("many")
-        (record,) = caplog.records
-        assert "Tidelog's own clients connect to host-1:9600" in record.getMessage()
-        await broker.check()
-        await broker.until(lambda: broker.listener.memory.held_bytes == 0)
-
-
-@on_both_loops
-async def test_bytes_of_an_own_client_count_until_it_is_answered() -> None:
-    async with live() as broker:
-        client = await broker.client()
-        client.send(GREETING + READY + b"\x02" + bytes(6) + b"\x03\xe8" + b"x" * 500)
-        await broker.until(lambda: broker.listener.memory.held_bytes == 509)
-        client.send(b"x" * 3_500)
-        await broker.until(lambda: broker.listener.memory.held_bytes == 0)
-        assert await client.rest() == GREETING + READY.replace(b"DEALER", b"ROUTER")

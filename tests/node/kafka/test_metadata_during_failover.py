@@ -9,12 +9,14 @@ from typing import Any
 from node.kafka.calls import Call, Later
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnection, ClientConnections, Traffic
+from node.net.client_software import Software
 from tests.node.kafka.kafka_requests import CONTEXT, apis_of
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.errors import LeaderNotAvailableError
 from tidelog.protocol import messages as native
 from tidelog.protocol.control_messages import BrokerInfo, ListenerAddress, PartitionStateMessage, TopicInfo
 from tidelog.protocol.control_messages import UpdateMetadataRequest as Update
+from tidelog.protocol.kafka.extensions import OWN_SOFTWARE
 from tidelog.protocol.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 VERSION = 9
@@ -143,3 +145,12 @@ async def test_broker_that_has_died_is_listed_for_some_seconds() -> None:
     assert brokers_of(await broker.ask(broker.client(), "lines")) == all_three[:2], "broker 3 died 11 s ago"
     broker.has_live(1, 2)
     assert brokers_of(await broker.ask(broker.client(), "lines")) == all_three[:2], "each broker is listed once"
+
+
+@on_virtual_time
+async def test_own_client_gets_the_live_brokers_only() -> None:
+    broker = Broker()
+    own = broker.client()
+    own.identify(Software(OWN_SOFTWARE, "0.1.0"))
+    broker.has_live(1, 2)
+    assert brokers_of(await broker.ask(own, "lines")) == [(1, "host-1"), (2, "host-2")]

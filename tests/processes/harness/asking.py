@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.kafka.client.connection import Connection
 from tidelog.protocol.messages import (
     ProducePartition,
     ProducePartitionResponse,
@@ -13,7 +14,6 @@ from tidelog.protocol.messages import (
     Request,
     Response,
 )
-from tidelog.protocol.native.connection import Connection
 from tidelog.records.encode import encode_batch
 
 

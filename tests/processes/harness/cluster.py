@@ -46,10 +46,6 @@ class RunningCluster:
         return self.local.known_state().bootstrap_servers
 
     @property
-    def kafka_bootstrap_servers(self) -> str:
-        return self.local.known_state().kafka_bootstrap_servers
-
-    @property
     def broker_ids(self) -> list[int]:
         return [broker.broker_id for broker in self.local.known_state().brokers]
 

@@ -17,8 +17,8 @@ from tidelog import Admin, Consumer, ConsumerRecord, Producer, TopicPartition
 from tidelog.client.producer.record_future import RecordFuture
 from tidelog.errors import TidelogError, error_for
 from tidelog.model import Endpoint
+from tidelog.protocol.kafka.client.connection import Connection
 from tidelog.protocol.messages import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse
-from tidelog.protocol.native.connection import Connection
 from verify.checker.look_ups import Fault, LookUp, StoredRecord, Trim, Wrong, judge
 
 START_MS = 1_700_000_000_000

@@ -9,6 +9,7 @@ from typing import Any
 
 from tidelog.model import Buffer, Endpoint
 from tidelog.protocol.codec import encode_body
+from tidelog.protocol.kafka.client.line import OnEnded
 from tidelog.protocol.kafka.codec import decode
 from tidelog.protocol.kafka.extensions import carrier_of
 from tidelog.protocol.kafka.headers import RequestHeader, decode_request_header, encode_response
@@ -42,9 +43,7 @@ class ScriptedBroker:
         self.answers = True
         self.lines: list[ScriptedLine] = []
 
-    def dial(
-        self, address: Endpoint, on_frame: Callable[[memoryview], None], on_ended: Callable[[str], None]
-    ) -> ScriptedLine:
+    def dial(self, address: Endpoint, on_frame: Callable[[memoryview], None], on_ended: OnEnded) -> ScriptedLine:
         self.lines.append(ScriptedLine(self, on_frame, on_ended))
         return self.lines[-1]
 
@@ -75,9 +74,7 @@ class ScriptedBroker:
 class ScriptedLine:
     """The client's end of one connection (`tidelog.protocol.kafka.client.line.Line`)."""
 
-    def __init__(
-        self, broker: ScriptedBroker, on_frame: Callable[[memoryview], None], on_ended: Callable[[str], None]
-    ) -> None:
+    def __init__(self, broker: ScriptedBroker, on_frame: Callable[[memoryview], None], on_ended: OnEnded) -> None:
         self.is_open = True
         self.on_ended = on_ended
         self._broker = broker

@@ -153,13 +153,25 @@ async def test_requests_in_flight_fail_at_once_when_the_connection_ends() -> Non
 
 
 @on_virtual_time
+@pytest.mark.parametrize(("protocol", "hint"), [("ZeroMQ", "listener KAFKA"), ("TLS", "without it"), ("HTTP", "")])
+async def test_peer_of_another_protocol_is_named_with_a_hint(protocol: str, hint: str) -> None:
+    broker = ScriptedBroker()
+    broker.answers = False
+    opening = asyncio.ensure_future(connect(broker))
+    await settled()
+    broker.lines[0].on_ended(f"the peer speaks {protocol}", protocol)
+    with pytest.raises(ProtocolError, match=rf"^127.0.0.1:1: the peer speaks {protocol}.*{hint}"):
+        await opening
+
+
+@on_virtual_time
 async def test_api_that_the_broker_lacks_is_not_sent() -> None:
     broker = ScriptedBroker(KAFKA_APIS)
     connection = await connect(broker)
-    with pytest.raises(
-        UnsupportedVersionError, match="does not know DESCRIBE_BROKER; this call needs a cluster of Tid"
-    ):
+    with pytest.raises(UnsupportedVersionError, match=r"needs a cluster of Tidelog, .* groups, .* work with any Kafka"):
         await connection.send(DescribeBrokerRequest(), timeout_ms=100)
+    with pytest.raises(UnsupportedVersionError, match=r"does not know INIT_PRODUCER_ID$"):
+        await connection.send(InitProducerIdRequest(), timeout_ms=100)
     connection = await connect(ScriptedBroker())
     with pytest.raises(UnsupportedVersionError, match=r"does not know INIT_PRODUCER_ID$"):
         await connection.send(InitProducerIdRequest(), timeout_ms=100)

@@ -72,7 +72,9 @@ def test_many_frames_at_once_are_followed_by_smaller_reads() -> None:
         pytest.param(pack(">i", -(2**31)), "claims a frame of -2147483648 bytes", id="smallest"),
         pytest.param(pack(">i", 2**31 - 1), "claims a frame of 2147483647 bytes", id="largest"),
         pytest.param(b"GET / HTTP/1.1\r\n", "speaks HTTP", id="HTTP"),
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n", "speaks HTTP", id="HTTP server"),
         pytest.param(b"\x16\x03\x01\x02\x00\x01", "speaks TLS", id="TLS"),
+        pytest.param(b"\x15\x03\x03\x00\x02\x02\x50", "speaks TLS", id="alert of a TLS server"),
         pytest.param(b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f", "speaks ZeroMQ", id="ZeroMQ"),
     ],
 )

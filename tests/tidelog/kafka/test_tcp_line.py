@@ -38,8 +38,11 @@ class Peer:
         return await asyncio.wait_for(self._connected.get(), TIMEOUT_S)
 
     def dial(self, address: Endpoint) -> TcpLine:
-        self.line = TcpLine(address, lambda frame: self._note(bytes(frame)), self._note)
+        self.line = TcpLine(address, lambda frame: self._note(bytes(frame)), self._note_end)
         return self.line
+
+    def _note_end(self, reason: str, other_protocol: str = "") -> None:
+        self._note(reason)
 
     def _note(self, event: bytes | str) -> None:
         self.received.append(event)
@@ -127,7 +130,7 @@ async def test_peer_that_closes_ends_the_line() -> None:
 @pytest.mark.parametrize(
     ("start", "reason"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the peer claims a frame of 1213486160 bytes"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the peer speaks HTTP instead of Kafka's protocol"),
         (b"\xff\0\0\0\0\0\0\0\1\x7f", "the peer speaks ZeroMQ instead of Kafka's protocol"),
         (pack(">i", -2), "the peer claims a frame of -2 bytes"),
     ],

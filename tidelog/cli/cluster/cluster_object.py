@@ -18,7 +18,6 @@ def as_object(cluster: LocalCluster, state: ClusterState, not_ready: Mapping[int
     """
     return {
         "bootstrap_servers": state.bootstrap_servers,
-        "kafka_bootstrap_servers": state.kafka_bootstrap_servers,
         "zookeeper": state.zookeeper,
         "brokers": [_broker(cluster, broker, not_ready.get(broker.broker_id)) for broker in state.brokers],
         "zookeeper_pid": state.embedded.pid or None if state.embedded else None,
@@ -41,7 +40,6 @@ def _broker(cluster: LocalCluster, broker: BrokerState, reason: str | None) -> d
         "host": broker.address.rpartition(":")[0],
         "port": broker.port,
         "replication_port": broker.replication_port,
-        "kafka_port": broker.kafka_port or None,
         "http": broker.http_address if broker.http_port else None,
         "data_dir": str(cluster.broker_dir(broker.broker_id)),
         "log": str(cluster.log_file(broker.broker_id)),

@@ -18,7 +18,7 @@ from tidelog.cli.common_options import data_dir_option
 from tidelog.cli.terminal.interrupts import interrupted_by
 from tidelog.clock import SystemClock
 from tidelog.local.cluster import DEFAULT_BROKERS, LocalCluster
-from tidelog.local.processes.ports import KAFKA_PORT
+from tidelog.local.processes.ports import CLIENT_PORT
 from tidelog.local.readiness import reasons
 from tidelog.local.state import ClusterState
 from tidelog.quantities import format_duration
@@ -56,9 +56,9 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     "--port",
     type=click.IntRange(0, _HIGHEST_PORT),
     envvar="TIDELOG_PORT",
-    default=KAFKA_PORT,
+    default=CLIENT_PORT,
     show_default=True,
-    help="Port of the first new broker for Kafka clients, if it is free; each further broker takes the next one."
+    help="Port of the first new broker for clients, if it is free; each further broker takes the next one."
     " A broker gets any free port if its own is taken, or if this is 0, and keeps it.",
 )
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready; stop it with tidelog down.")
@@ -91,7 +91,7 @@ def up(
             brokers,
             zookeeper=zookeeper,
             config=config,
-            kafka_port=port,
+            port=port,
             on_ready=reporter,
             on_lost=_report_lost_directory,
             on_wait=_report_wait,
@@ -155,7 +155,6 @@ def _show_ready(cluster: LocalCluster, state: ClusterState, in_background: bool)
     click.echo(
         f"""
 bootstrap servers  {state.bootstrap_servers}
-Kafka clients      {state.kafka_bootstrap_servers}
 ZooKeeper          {state.zookeeper}
 metrics            {watched}
 data               {cluster.data_dir}

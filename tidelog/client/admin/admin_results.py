@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tidelog.client.consumer.offset_lookup import Ends
 from tidelog.model import Endpoint
 from tidelog.protocol.messages import PartitionMetadata, ReplicasDescription
 
@@ -12,6 +13,8 @@ from tidelog.protocol.messages import PartitionMetadata, ReplicasDescription
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
     """One partition. Values that only its leader knows (the last four) are None if the leader does not answer.
+
+    A leader of Kafka does not tell the last two.
 
     leader     −1: none
     replicas   with the preferred leader first
@@ -50,18 +53,28 @@ class ClusterDescription:
     brokers: Mapping[int, Endpoint]
 
 
-def describe_partition(known: PartitionMetadata, description: ReplicasDescription | None) -> PartitionDescription:
+def describe_partition(
+    known: PartitionMetadata, description: ReplicasDescription | None, ends: Ends | None
+) -> PartitionDescription:
     """Return the description of a partition from its metadata and its leader's answer; None: the leader did not answer.
 
-    The ISR is the leader's, and the leader epoch is the larger one. The leader and the replicas come from the metadata.
+    The log start offset and the high watermark are then those of `ends`, if they are known. The ISR is the leader's,
+    and the leader epoch is the larger one. The leader and the replicas come from the metadata.
     """
     if description is None:
         return PartitionDescription(
-            known.partition, known.leader, known.leader_epoch, known.replicas, known.isr, known.offline_replicas
+            known.partition,
+            known.leader,
+            known.leader_epoch,
+            known.replicas,
+            known.isr,
+            known.offline_replicas,
+            None if ends is None else ends.start,
+            None if ends is None else ends.end,
         )
-    ends = description.log_end_offsets or {}
+    log_ends = description.log_end_offsets or {}
     lag = {
-        replica: max(0, description.log_end_offset - ends[replica]) if ends.get(replica, -1) >= 0 else None
+        replica: max(0, description.log_end_offset - log_ends[replica]) if log_ends.get(replica, -1) >= 0 else None
         for replica in known.replicas
         if replica != known.leader
     }

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from tidelog.client.broker_requests import ask_broker
 from tidelog.client.cluster_client import ClusterClient
-from tidelog.errors import TidelogError, error_for
+from tidelog.errors import TidelogError, UnsupportedVersionError, error_for
 from tidelog.protocol.operator_messages import ConnectionReport, DescribeClientsRequest, DescribeClientsResponse
 
 #: The connections of one broker, or why it does not tell them.
@@ -20,7 +20,7 @@ async def describe_clients(
     """Return the connections to these brokers (None: to all live ones) by broker id, in the order of the ids.
 
     A broker that does not answer has the error instead. With `topics`, only connections that read or write one of them
-    are returned. Raises an error only if no broker is reached.
+    are returned. Raises an error only if no broker is reached, or if the cluster is none of Tidelog.
     """
     await client.wait_for_metadata(deadline_ms)
     if brokers is None:
@@ -39,6 +39,8 @@ async def describe_clients(
                     return refusal
                 found += answer.connections
                 following = answer.next
+        except UnsupportedVersionError:
+            raise  # no broker of a foreign cluster answers
         except TidelogError as error:
             return error
         return tuple(found)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from tidelog.client.broker_requests import ask_broker
 from tidelog.client.cluster_client import ClusterClient
-from tidelog.errors import error_for
+from tidelog.errors import LogDirNotFoundError, error_for
 from tidelog.model import TopicPartition
 from tidelog.protocol.admin_messages import (
     AlterReplicaLogDirsRequest,
@@ -51,5 +51,13 @@ async def alter_replica_log_dirs(
     answer = await ask_broker(client, broker_id, AlterReplicaLogDirsRequest(wanted), deadline_ms)
     assert isinstance(answer, AlterReplicaLogDirsResponse)
     for each in answer.results:
-        if error := error_for(each.error_code, each.error_message or ""):
+        tp = TopicPartition(each.topic, each.partition)
+        if error := error_for(each.error_code, each.error_message or _reason(each.error_code, tp, broker_id, log_dirs)):
             raise error
+
+
+def _reason(code: int, tp: TopicPartition, broker_id: int, log_dirs: Mapping[TopicPartition, str]) -> str:
+    """Return the text of an error, because Kafka's response has only its code."""
+    if code == LogDirNotFoundError.code:
+        return f"{log_dirs.get(tp, '')!r} is not the absolute path of a log directory of broker {broker_id}"
+    return f"{tp} of broker {broker_id}: {error_for(code)}"

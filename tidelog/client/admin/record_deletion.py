@@ -35,12 +35,13 @@ async def delete_records(
         wanted = {tp: offset for tp, offset in before.items() if tp not in starts}
         answers = await _question(client, left_ms).ask(client, wanted, left_ms)
         starts |= {tp: answer.low_watermark for tp, answer in answers.items() if not answer.error_code}
-        late = {tp: answer.error_message for tp, answer in answers.items() if answer.error_code}
+        late = sorted(tp for tp, answer in answers.items() if answer.error_code)
         left_ms = deadline_ms - client.clock.monotonic_ms()
         if not late:
             return starts
         if left_ms <= timeout_ms * (1 - _ANSWER_MARGIN):
-            raise TimeoutError("; ".join(f"delete records of {tp}: {why}" for tp, why in sorted(late.items())))
+            named = ", ".join(map(str, late))
+            raise TimeoutError(f"delete records of {named}: some live replicas have not followed in {timeout_ms} ms")
 
 
 def _question(client: ClusterClient, timeout_ms: int) -> PerLeaderRequest[int, DeletedRecords]:

@@ -45,8 +45,9 @@ class Check:
 class BrokerAnswer:
     """The answer of one address, or why there is none.
 
-    report     None: there is no answer, and `refused` says why
-    ahead_ms   the broker's wall clock minus this machine's, with an uncertainty of `uncertainty_ms`
+    report       None: there is no answer, and `refused` says why, or the broker is a foreign one
+    is_foreign   whether the broker answers, but is none of Tidelog
+    ahead_ms     the broker's wall clock minus this machine's, with an uncertainty of `uncertainty_ms`
     """
 
     endpoint: Endpoint
@@ -54,6 +55,7 @@ class BrokerAnswer:
     refused: str = ""
     ahead_ms: float = 0
     uncertainty_ms: float = 0
+    is_foreign: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +72,12 @@ class ClusterFacts:
 def examine_cluster(facts: ClusterFacts) -> list[Check]:
     """Return the results of all checks: brokers, controller, partitions, disks, files, ZooKeeper, clocks, versions.
 
-    Checks whose facts are missing are left out; clocks and versions need two brokers.
+    Checks whose facts are missing are left out; clocks and versions need two brokers. Of a foreign cluster only the
+    controller and the partitions are checked, and the first result says so.
     """
     reports = {name: answer.report for name, answer in facts.answers.items() if answer.report is not None}
-    checks = [_broker(name, answer) for name, answer in facts.answers.items()]
+    checks = [_foreign_cluster()] if any(answer.is_foreign for answer in facts.answers.values()) else []
+    checks += (_broker(name, answer) for name, answer in facts.answers.items())
     if facts.metadata is not None:
         checks.append(_controller(facts.metadata))
         checks += _partitions(facts.metadata)
@@ -87,8 +91,15 @@ def examine_cluster(facts: ClusterFacts) -> list[Check]:
     return checks
 
 
+def _foreign_cluster() -> Check:
+    sentence = "Apache Kafka, or another cluster that is none of Tidelog: its disks, files and clocks are not checked"
+    return Check("cluster", State.OK, sentence)
+
+
 def _broker(name: str, answer: BrokerAnswer) -> Check:
     report = answer.report
+    if answer.is_foreign:
+        return Check(name, State.OK, f"answers at {answer.endpoint}")
     if report is None:
         advice = "start it, or see its log; tidelog status shows the local ones"
         return Check(name, State.FAILURE, f"{answer.endpoint} does not answer: {answer.refused}", advice)

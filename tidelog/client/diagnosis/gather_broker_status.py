@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from tidelog.client.diagnosis.doctor_checks import BrokerAnswer, ClusterFacts
 from tidelog.clock import Clock
-from tidelog.errors import TidelogError, error_for
+from tidelog.errors import TidelogError, UnsupportedVersionError, error_for
 from tidelog.model import Endpoint
+from tidelog.protocol.kafka.client.connection import Connection
 from tidelog.protocol.messages import MetadataRequest, MetadataResponse, Request, Response
-from tidelog.protocol.native.connection import Connection
 from tidelog.protocol.operator_messages import DescribeBrokerRequest, DescribeBrokerResponse
 
 _CLIENT_ID = "tidelog-doctor"
@@ -56,6 +56,8 @@ async def _describe(endpoint: Endpoint, clock: Clock, timeout_ms: int) -> Broker
         asked_ms, wall_ms = clock.monotonic_ms(), clock.now_ms()
         answer = await _ask(connection, DescribeBrokerRequest(), timeout_ms)
         took_ms = clock.monotonic_ms() - asked_ms
+    except UnsupportedVersionError:
+        return BrokerAnswer(endpoint, None, is_foreign=True)
     except TidelogError as error:
         return BrokerAnswer(endpoint, None, str(error) or type(error).__name__)
     assert isinstance(answer, DescribeBrokerResponse)

@@ -7,7 +7,7 @@ import asyncio
 from tidelog.client.cluster_client import ClusterClient
 from tidelog.client.diagnosis.explain_partition import PartitionFacts
 from tidelog.client.metadata import no_such_partition
-from tidelog.errors import TidelogError, error_for
+from tidelog.errors import TidelogError, UnsupportedVersionError, error_for
 from tidelog.model import TopicPartition
 from tidelog.protocol.operator_messages import ExamineReplicaRequest, ExamineReplicaResponse
 from tidelog.quantities import format_duration
@@ -20,7 +20,8 @@ async def ask_facts(client: ClusterClient, tp: TopicPartition, deadline_ms: int)
     """Ask all live brokers with a replica at once, and return the metadata and their answers.
 
     A broker that does not answer within 3 s, or refuses, has the reason instead. Raises UnknownTopicOrPartitionError,
-    NoBrokersError or TimeoutError if the partition is not found.
+    NoBrokersError or TimeoutError if the partition is not found, and UnsupportedVersionError on a cluster that is none
+    of Tidelog.
     """
     client.track(tp.topic)
     await client.wait_for_metadata(deadline_ms)
@@ -52,6 +53,8 @@ async def _examine(
         async with asyncio.timeout(time_limit_ms / 1000):
             peer = await client.peer(broker, time_limit_ms)
             answer = await peer.send(ExamineReplicaRequest(*tp), timeout_ms=time_limit_ms)
+    except UnsupportedVersionError:
+        raise  # no broker of a foreign cluster answers
     except TimeoutError:
         return f"no answer in {format_duration(time_limit_ms)}"
     except TidelogError as error:

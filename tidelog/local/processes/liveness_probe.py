@@ -6,8 +6,8 @@ import asyncio
 
 from tidelog.errors import TidelogError
 from tidelog.model import Endpoint
+from tidelog.protocol.kafka.client.connection import Connection
 from tidelog.protocol.messages import MetadataRequest, MetadataResponse
-from tidelog.protocol.native.connection import Connection
 
 _CLIENT_ID = "tidelog-up"
 _TIMEOUT_MS = 1_000

@@ -12,8 +12,8 @@ from pathlib import Path
 from tidelog.errors import LocalError
 
 LOOPBACK = "127.0.0.1"
-#: The port of the first broker for Kafka clients, if it is free; each further broker has the next one.
-KAFKA_PORT = 9_092
+#: The port of the first broker for clients, if it is free; each further broker has the next one.
+CLIENT_PORT = 9_092
 _LOWEST = 20_000
 
 

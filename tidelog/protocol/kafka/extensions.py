@@ -29,6 +29,7 @@ EXTENSION_APIS = frozenset(
         ApiKey.DESCRIBE_CLIENTS,
         ApiKey.BROKER_IDENTITY,
         ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
         ApiKey.FIND_COORDINATOR,
         ApiKey.DESCRIBE_GROUPS,
         ApiKey.LIST_GROUPS,

@@ -27,14 +27,12 @@ class FrameError(Exception):
 
     reason     completes the sentence "the peer …"
     protocol   the name of the other protocol that the peer speaks; empty if none was recognized
-    start      the bytes that the peer has sent, if it speaks another protocol
     """
 
-    def __init__(self, reason: str, protocol: str = "", start: bytes = b"") -> None:
+    def __init__(self, reason: str, protocol: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
         self.protocol = protocol
-        self.start = start
 
 
 class FrameReader:
@@ -129,7 +127,7 @@ class FrameReader:
             self._is_first = False
             start = bytes(self._shared[begin:end])
             if protocol := _other_protocol(start[:4]):
-                return FrameError(f"speaks {protocol} instead of Kafka's protocol", protocol, start)
+                return FrameError(f"speaks {protocol} instead of Kafka's protocol", protocol)
         if not 0 <= size <= self._max_frame_bytes:
             return FrameError(f"claims a frame of {size} bytes; at most {self._max_frame_bytes} are allowed")
         return None
@@ -137,9 +135,9 @@ class FrameReader:
 
 def _other_protocol(start: bytes) -> str:
     """Return "HTTP", "TLS" or "ZeroMQ" if that protocol begins with these four bytes, otherwise ""."""
-    if start in (b"GET ", b"POST", b"HEAD", b"PUT ", b"PATC", b"OPTI", b"DELE", b"CONN", b"TRAC", b"PRI "):
+    if start in (b"GET ", b"POST", b"HEAD", b"PUT ", b"PATC", b"OPTI", b"DELE", b"CONN", b"TRAC", b"PRI ", b"HTTP"):
         return HTTP
-    if start[:2] == b"\x16\x03":
+    if start[:2] in (b"\x16\x03", b"\x15\x03"):  # a handshake, or the alert of a server that expects one
         return TLS
     if start[:2] == b"\xff\x00":
         return ZEROMQ

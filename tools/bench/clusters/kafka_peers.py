@@ -1,4 +1,4 @@
-"""Measures how much bad or many peers of a Kafka listener delay a client that waits for each acknowledgement.
+"""Measures how much bad or many peers of a listener for clients delay a client that waits for each acknowledgement.
 
 It also measures what connections that send garbage cost the broker.
 
@@ -34,7 +34,7 @@ from tidelog.protocol.kafka.messages.records import (
 from tidelog.records.encode import encode_batch
 from tools.bench import machine
 from tools.bench.clusters.bad_peers import REPORTED_EACH
-from tools.bench.environment import BenchEnvironment, Benchmark, ClusterUnderTest, wait_for
+from tools.bench.environment import ADMIN, BenchEnvironment, Benchmark, ClusterUnderTest, wait_for
 from tools.bench.results import Figure, NotMeasured
 from tools.supervised_process import KILL, supervised
 
@@ -117,7 +117,7 @@ class _Client:
 def measure(env: BenchEnvironment) -> dict[str, float]:
     found: dict[str, float] = {}
     with env.fresh_cluster() as cluster:
-        broker = _kafka_endpoint(cluster)
+        broker = _client_endpoint(cluster)
         configs = {"min.insync.replicas": "2"}
         cluster.admin.create_topics([NewTopic(_TOPIC, assignment={0: (_LEADER, 2, 3)}, configs=configs)])
         cluster.wait_in_sync(_TOPIC)
@@ -149,11 +149,11 @@ def _beside(kind: str, broker: Endpoint, client: _Client) -> float:
 
 
 def _connections(cluster: ClusterUnderTest) -> int:
-    """Return the number of connections of Kafka's clients to the broker."""
+    """Return the number of connections of clients to the broker, without those of the cluster's own admin."""
     found = cluster.admin.describe_clients([_LEADER])[_LEADER]
     if isinstance(found, TidelogError):
         raise NotMeasured(f"broker {_LEADER} does not list its clients: {found}")
-    return sum(each.listener == "KAFKA" for each in found)
+    return sum(each.client_id != ADMIN for each in found)
 
 
 def _cost_of_rejecting(broker: Endpoint, pid: int) -> dict[str, float]:
@@ -187,8 +187,8 @@ def _shown(values: Sequence[float]) -> str:
     return ", ".join(f"{each:.2f}" for each in values)
 
 
-def _kafka_endpoint(cluster: ClusterUnderTest) -> Endpoint:
-    return Endpoint.parse(cluster.local.known_state().broker(_LEADER).kafka_address)
+def _client_endpoint(cluster: ClusterUnderTest) -> Endpoint:
+    return Endpoint.parse(cluster.local.known_state().broker(_LEADER).address)
 
 
 BENCHMARK = Benchmark(

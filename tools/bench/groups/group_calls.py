@@ -18,8 +18,8 @@ from tidelog.protocol.group_messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from tidelog.protocol.kafka.client.connection import Connection
 from tidelog.protocol.messages import DescribePartition
-from tidelog.protocol.native.connection import Connection
 from tools.bench.results import NotMeasured
 
 TIMEOUT_MS = 60_000

@@ -1,4 +1,4 @@
-"""Measures a small message to another process and back: the cost of our sockets and loop without decoding.
+"""Measures a small message to another process and back over TCP: the cost of sockets and event loop without decoding.
 
 Run as a module, this file is the other process. It prints its port, and sends back each message until it is killed.
 """
@@ -9,13 +9,12 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import cast
 
 import uvloop
-import zmq
 
-from tidelog.model import Buffer
-from tidelog.protocol.native.sockets import descriptor_of, has_input, open_socket, receive_message, send_message
+from tidelog.local.processes.ports import LOOPBACK
 from tools.bench.results import NotMeasured
 from tools.supervised_process import KILL, supervised
 
@@ -35,20 +34,19 @@ def ping_pong(count: int) -> list[float]:
         port = other.stdout.readline().decode().strip()
         if not port:
             raise NotMeasured("the other process did not come up")
-        return uvloop.run(asyncio.wait_for(_ask(f"tcp://127.0.0.1:{port}", count), _TIMEOUT_S))
+        return uvloop.run(asyncio.wait_for(_ask(int(port), count), _TIMEOUT_S))
 
 
-async def _ask(address: str, count: int) -> list[float]:
+async def _ask(port: int, count: int) -> list[float]:
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[None] = loop.create_future()
-    echo = _EchoSocket(open_socket(zmq.DEALER), lambda _: answered.set_result(None))
+    _, echo = await loop.create_connection(lambda: _Echo(lambda: answered.set_result(None)), LOOPBACK, port)
     try:
-        echo.socket.connect(address)
         each_ms = []
         for _ in range(_WARM_UP + count):
             started = time.perf_counter()
             answered = loop.create_future()
-            echo.send([_MESSAGE])
+            echo.send()
             await answered
             each_ms.append((time.perf_counter() - started) * 1e3)
         return each_ms[_WARM_UP:]
@@ -58,35 +56,40 @@ async def _ask(address: str, count: int) -> list[float]:
 
 async def _answer() -> None:
     """Print the port, and send each message back until this process is killed."""
-    echo = _EchoSocket(open_socket(zmq.ROUTER), lambda message: echo.send(message))
-    print(echo.socket.bind_to_random_port("tcp://127.0.0.1"), flush=True)
-    await asyncio.Event().wait()
+
+    def echo() -> _Echo:
+        answering = _Echo(lambda: answering.send())
+        return answering
+
+    server = await asyncio.get_running_loop().create_server(echo, LOOPBACK, 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
 
 
-class _EchoSocket:
-    """A socket on the running event loop; `act` is called with the frames of each message that arrives."""
+class _Echo(asyncio.Protocol):
+    """One end of a connection; `act` is called when a whole message has arrived."""
 
-    def __init__(self, socket: zmq.Socket[bytes], act: Callable[[list[memoryview]], object]) -> None:
-        self.socket = socket
+    def __init__(self, act: Callable[[], object]) -> None:
         self._act = act
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(descriptor_of(socket), self._on_readable)
+        self._missing = len(_MESSAGE)
+        self._transport: asyncio.WriteTransport | None = None
 
-    def send(self, frames: Sequence[Buffer]) -> None:
-        send_message(self.socket, frames)
-        if has_input(self.socket):
-            self._loop.call_soon(self._on_readable)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.WriteTransport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._missing -= len(data)
+        if self._missing <= 0:
+            self._missing += len(_MESSAGE)
+            self._act()
+
+    def send(self) -> None:
+        assert self._transport is not None
+        self._transport.write(_MESSAGE)
 
     def close(self) -> None:
-        self._loop.remove_reader(descriptor_of(self.socket))
-        self.socket.close(linger=0)
-
-    def _on_readable(self) -> None:
-        message = receive_message(self.socket)
-        if message is not None:
-            self._act(message)
-            if has_input(self.socket):
-                self._loop.call_soon(self._on_readable)
+        if self._transport is not None:
+            self._transport.close()
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from tidelog.protocol.group_messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from tidelog.protocol.native.connection import Connection
+from tidelog.protocol.kafka.client.connection import Connection
 from tools.bench.environment import BenchEnvironment, Benchmark
 from tools.bench.groups import group_calls
 from tools.bench.results import Figure, NotMeasured

@@ -28,8 +28,8 @@ from typing import cast
 import uvloop
 import zmq
 
+from node.net.zeromq.sockets import descriptor_of, has_input, open_socket, receive_message, send_message
 from tidelog.local.processes.ports import LOOPBACK
-from tidelog.protocol.native.sockets import descriptor_of, has_input, open_socket, receive_message, send_message
 from tools.bench.environment import REPLICAS
 from tools.bench.kafka_clients.target import Target
 from tools.bench.results import NotMeasured

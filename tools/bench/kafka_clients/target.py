@@ -20,7 +20,7 @@ _CREATED_S = 120.0
 class Target(ABC):
     """A cluster of REPLICAS brokers.
 
-    bootstrap_servers   the addresses for Kafka clients
+    bootstrap_servers   the addresses for clients
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
@@ -98,7 +98,7 @@ class Target(ABC):
             return set()
 
     def ports(self) -> dict[int, int]:
-        """Return the port of each broker for Kafka clients, by broker id."""
+        """Return the port of each broker for clients, by broker id."""
         return {number: each.port for number, each in self._admin().list_topics(timeout=30).brokers.items()}
 
     def controller(self) -> int:
@@ -116,10 +116,10 @@ class Target(ABC):
 
 
 class TidelogTarget(Target):
-    """Tidelog's cluster under test, at its listeners for Kafka clients."""
+    """Tidelog's cluster under test, at its listeners for clients."""
 
     def __init__(self, cluster: ClusterUnderTest) -> None:
-        super().__init__(cluster.local.known_state().kafka_bootstrap_servers)
+        super().__init__(cluster.local.known_state().bootstrap_servers)
         self._cluster = cluster
 
     @property

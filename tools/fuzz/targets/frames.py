@@ -1,4 +1,4 @@
-"""Fuzzes the frames of the native protocol: the codec, and a broker's listeners."""
+"""Fuzzes the frames of the protocol between brokers: the codec, and a broker's listener."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from node.net.identity import Identity
-from node.net.router import NOTHING_UNREAD, OnMessage, Unread
 from node.net.server import RequestContext, Server
+from node.net.zeromq.router import NOTHING_UNREAD, OnMessage, Unread
 from node.runtime.deferred_response import DeferredResponse
 from tidelog.clock import SystemClock
 from tidelog.errors import InvalidRequestError, ProtocolError, UnknownServerError
@@ -74,7 +74,7 @@ def run_request(data: bytes) -> None:
 
 
 def run_response(data: bytes) -> None:
-    """Check a response like a request. The first byte chooses its class, which a client knows from its request."""
+    """Check a response like a request. The first byte chooses its class, which a broker knows from its request."""
     cls = RESPONSES[data[0] % len(RESPONSES)] if data else RESPONSES[0]
     try:
         header, body = decode_response(split(data[1:]))
@@ -108,7 +108,7 @@ class _FakeSocket:
 class _Listener:
     """A broker's listener with a handler that refuses every request, so that each complete message is answered."""
 
-    def __init__(self, *, between_brokers: bool) -> None:
+    def __init__(self) -> None:
         sockets: list[_FakeSocket] = []
 
         def listen(
@@ -123,7 +123,6 @@ class _Listener:
             identity,
             self._handle,
             SystemClock(),
-            between_brokers=between_brokers,
             listen=listen,
         )
         self._server.start()
@@ -142,14 +141,13 @@ class _Listener:
 
 
 @cache
-def _listeners() -> tuple[_Listener, _Listener]:
-    return _Listener(between_brokers=False), _Listener(between_brokers=True)
+def _listener() -> _Listener:
+    return _Listener()
 
 
 def run_server(data: bytes) -> None:
-    """Check that both listeners answer or stay silent, and never answer UNKNOWN_SERVER_ERROR."""
-    for listener in _listeners():
-        listener.deliver(split(data))
+    """Check that the listener answers or stays silent, and never answers UNKNOWN_SERVER_ERROR."""
+    _listener().deliver(split(data))
 
 
 def _request_seeds() -> list[bytes]:
@@ -180,7 +178,21 @@ _WORDS = (
 )
 
 TARGETS = (
-    Target("request", "frames that a broker decodes as a request", run_request, _request_seeds, _PACKAGES, _WORDS),
-    Target("response", "frames that a client decodes as a response", run_response, _response_seeds, _PACKAGES, _WORDS),
-    Target("server", "frames at both listeners of a broker", run_server, _request_seeds, _PACKAGES, _WORDS),
+    Target(
+        "request",
+        "frames that a broker decodes as a request of another one",
+        run_request,
+        _request_seeds,
+        _PACKAGES,
+        _WORDS,
+    ),
+    Target(
+        "response",
+        "frames that a broker decodes as a response of another one",
+        run_response,
+        _response_seeds,
+        _PACKAGES,
+        _WORDS,
+    ),
+    Target("server", "frames at the listener for brokers", run_server, _request_seeds, _PACKAGES, _WORDS),
 )

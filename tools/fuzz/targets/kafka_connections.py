@@ -1,4 +1,4 @@
-"""Fuzzes a connection of the Kafka listener: any bytes, cut in any way, in front of the translations of all APIs."""
+"""Fuzzes a connection of the Kafka listener: any bytes, cut in any way, before the translations of all APIs."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Any
 from cluster.state import LeaderAndEpoch
 from node.kafka.connection import Connection
 from node.kafka.listener import KafkaListener
-from node.kafka.refused_native_client import RefusedNativeClient
 from node.kafka.translation.apis import kafka_apis
 from node.metadata.metadata_cache import MetadataCache
 from node.net.client_connections import ClientConnections
 from node.net.identity import Identity
 from node.replication.sessions.consumer_sessions import ConsumerSessions
 from tidelog.clock import SystemClock
-from tidelog.errors import InvalidRequestError
+from tidelog.errors import InvalidRequestError, ProtocolError
 from tidelog.model import NO_LEADER, Endpoint
-from tidelog.protocol.codec import RequestHeader, encode
+from tidelog.protocol.codec import encode_body
 from tidelog.protocol.kafka.apis import APIS, request_class
+from tidelog.protocol.kafka.extensions import EXTENSION_APIS, carrier_of
 from tidelog.protocol.kafka.headers import encode_request
-from tidelog.protocol.messages import ApiKey, ApiVersionsRequest
+from tidelog.protocol.messages import Message
+from tools.fuzz.examples import examples
 from tools.fuzz.kafka_examples import kafka_example
+from tools.fuzz.targets.frames import REQUESTS
 from tools.fuzz.targets.target import Target, check
 
-#: The first byte of what a listener answers to a peer that speaks ZeroMQ's protocol. No response to Kafka begins so.
-_ZEROMQ_START = b"\xff"
 _PIECES = (1, 3, 4, 17, 1000, 65_536)
 
 
@@ -96,7 +96,7 @@ def _listener() -> tuple[asyncio.AbstractEventLoop, KafkaListener, _Failures]:
         identity=Identity("c", 1),
     )
     clients = ClientConnections(clock, lambda name: name)
-    listener = KafkaListener(Endpoint("127.0.0.1", 1), "KAFKA", apis, clock, native_addresses=list, clients=clients)
+    listener = KafkaListener(Endpoint("127.0.0.1", 1), "KAFKA", apis, clock, clients=clients)
     return asyncio.new_event_loop(), listener, failures
 
 
@@ -122,8 +122,7 @@ async def _run(listener: KafkaListener, data: bytes, piece: int) -> None:
         connection.buffer_updated(size)
         data = data[size:]
         await asyncio.sleep(0)
-    is_native = transport.sent[:1] == _ZEROMQ_START
-    position = len(transport.sent) if is_native else 0
+    position = 0
     while position < len(transport.sent):
         check(len(transport.sent) - position >= 8, "a response is shorter than its header")
         position += 4 + unpack_from(">i", transport.sent, position)[0]
@@ -133,17 +132,31 @@ async def _run(listener: KafkaListener, data: bytes, piece: int) -> None:
     check(listener.connections == 0, "the listener has a connection that is closed")
 
 
+def _is_encodable(message: Message, version: int) -> bool:
+    """Return whether the version of the message's API has all fields of the message that are not empty."""
+    try:
+        encode_body(message, version)
+    except ProtocolError:
+        return False
+    return True
+
+
 def _seeds() -> list[bytes]:
     requests = [
         b"".join(encode_request(kafka_example(request_class(api), version), version, 7, "fuzz"))
         for api in APIS
         for version in sorted({api.valid.first, api.valid.last})
     ]
+    requests += [
+        b"".join(encode_request(carrier_of(cls)(body=encode_body(message, version)), version, 7, "fuzz"))
+        for cls in REQUESTS
+        if cls.api in EXTENSION_APIS
+        for version in sorted({*cls.versions})
+        for message in examples(cls)
+        if _is_encodable(message, version)
+    ]
     pairs = [b"\x03" + first + last for first, last in pairwise(requests)]
-    header = RequestHeader(ApiKey.API_VERSIONS, 0, 1, "fuzz", "", -1, -1, -1)
-    (envelope,) = encode(header, ApiVersionsRequest("fuzz/1.0"))
-    native = RefusedNativeClient.opening() + bytes([0, len(envelope)]) + bytes(envelope)
-    return [b"\x05" + request for request in requests] + pairs + [b"\x05" + native]
+    return [b"\x05" + request for request in requests] + pairs
 
 
 TARGETS = (

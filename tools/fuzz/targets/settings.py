@@ -38,8 +38,8 @@ def run_settings(data: bytes) -> None:
 
 
 _LEAST = b'broker_id = 1\nlog_dirs = ["/disk1/tidelog", "/disk2/tidelog"]\nzookeeper = "127.0.0.1:2181/tidelog"\n'
-_MORE = b"""listeners = ["TIDELOG://0.0.0.0:9600", "REPLICATION://0.0.0.0:9601", "TIDELOG_X://[::1]:9602"]
-advertised_listeners = ["TIDELOG://host-1:9600", "REPLICATION://host-1:9601"]
+_MORE = b"""listeners = ["KAFKA://0.0.0.0:9092", "REPLICATION://0.0.0.0:9601", "KAFKA_X://[::1]:9093"]
+advertised_listeners = ["KAFKA://host-1:9092", "REPLICATION://host-1:9601"]
 log_retention_hours = 72
 http_listener = "127.0.0.1:9700"
 log_cleaner_enable = false

@@ -7,36 +7,42 @@ import os
 import random
 import resource
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-import zmq
-
-from tidelog.aio import Admin, Consumer
+from tidelog.aio import Consumer
 from tidelog.errors import LocalError
 from tidelog.local.processes.process import Process
-from tidelog.model import CONSUMER_REPLICA_ID, Buffer, Endpoint, TopicPartition
-from tidelog.protocol.codec import RequestHeader, encode
-from tidelog.protocol.messages import ApiKey, FetchPartition, FetchRequest
-from tidelog.protocol.native.sockets import MAX_QUEUED, open_socket, send_message
+from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.kafka.by_topic import by_topic
+from tidelog.protocol.kafka.headers import encode_request
+from tidelog.protocol.kafka.messages.metadata import ApiVersionsRequest
+from tidelog.protocol.kafka.messages.records import FetchPartition, FetchRequest, FetchTopic
 from verify.chaos.fault import Availability, Evidence, Need, Target
 from verify.chaos.faults.processes import BrokerFault, leader_of_one
 from verify.chaos.faults.support import bite_detection
 from verify.chaos.faults.support.broker_log_reader import BrokerLogReader
+from verify.chaos.faults.support.client_endpoints import client_endpoints
 from verify.chaos.faults.support.fault_base import Timing, wait_until
 from verify.chaos.faults.support.tools import quietly
 
 #: The number of connections per attempt, and the most attempts. A broker that has just lost many connections may have
 #: descriptors for the first ones.
 _CONNECTIONS, _OFFERS = 64, 4
-#: The number of clients that do not read, and the bytes that each requests. A broker buffers at most 100 MB per such
-#: client, which is more in total than it ever has free.
-_HOARDERS, _MUCH_BYTES = 12, 50 << 20
+#: The most clients that do not read, and the bytes that each fetch requests. A broker sends no second response on a
+#: connection while 256 KiB of the first one are unsent, and reads 1 MiB of further requests. So each client makes the
+#: broker hold one response or 256 KiB, and 1 MiB of requests.
+_MOST_HOARDERS, _MUCH_BYTES = 200, 50 << 20
+#: The fetches of one client, a text that makes each of them large, and the receive buffer of its socket, whose bytes
+#: the broker need not hold.
+_FETCHES, _RACK, _RECEIVE_BYTES = 60, "rack" * 5_000, 4096
+_FETCH_VERSION, _API_VERSIONS_VERSION = 12, 3
 _NEEDED_S = 8.0
+_PAUSE_S = 0.05
 _CONNECT_S = 2.0
-#: The time in which a broker that accepts a connection sends its ZeroMQ greeting.
-_GREETED_S = 0.5
+#: The time in which a broker that accepts a connection answers its first request.
+_ANSWERED_S = 0.5
 
 
 class LimitedBroker(BrokerFault):
@@ -93,35 +99,33 @@ class OutOfMemory(LimitedBroker):
             self._refusals = await asyncio.to_thread(said.lines, self.words)
 
         self.on_heal(listen)
-        endpoint, fetch = await _client_endpoint(target, victim), fetch_from(await _starts(target))
+        endpoint = (await client_endpoints(target))[victim]
+        fetch = fetch_from(await _starts(target))
         self.restrict(target, process, _address_space(process.pid))
-        for _ in range(_HOARDERS):
-            self.hoard(endpoint, fetch)
 
         def needs_more() -> bool:
             return not process.running or bool(said.lines(self.words))
 
+        hoarders = 0
+        while hoarders < _MOST_HOARDERS and not needs_more():
+            await self.hoard(endpoint, fetch)
+            hoarders += 1
+            await asyncio.sleep(_PAUSE_S)
         with suppress(LocalError):
             await wait_until("the broker to need more", needs_more, _NEEDED_S)
-        return f"{victim_name} gets no more memory"
+        return f"{victim_name} gets no more memory; clients that read nothing: {hoarders}"
 
-    def hoard(self, endpoint: Endpoint, fetch: Sequence[Buffer]) -> None:
-        """Send many requests on one connection without reading an answer, so that the broker has to buffer all answers.
-        Healing closes the connection.
+    async def hoard(self, endpoint: Endpoint, fetch: bytes) -> None:
+        """Send several fetches on one connection without reading a response, so that the broker has to hold responses.
+        Healing closes the connection. A broker that has ended already has no effect.
         """
-        asking = open_socket(zmq.DEALER)
+        with suppress(OSError):
+            asking = await asyncio.to_thread(_asked, endpoint, fetch)
 
-        async def let_go() -> None:
-            asking.close()
+            async def let_go() -> None:
+                asking.close()
 
-        self.on_heal(let_go)
-        asking.setsockopt(zmq.RECONNECT_IVL, -1)
-        asking.setsockopt(zmq.RCVHWM, 1)
-        asking.setsockopt(zmq.HEARTBEAT_IVL, 0)  # see `open_socket`: the queue is full when the broker ends
-        asking.connect(f"tcp://{endpoint}")
-        with suppress(zmq.Again):  # the broker may have ended already
-            for _ in range(MAX_QUEUED):
-                send_message(asking, fetch)
+            self.on_heal(let_go)
 
     def bit(self, evidence: Evidence) -> str | None:
         # A library whose allocation fails may end the process without a message.
@@ -160,12 +164,12 @@ class OutOfDescriptors(LimitedBroker):
                 each.close()
 
         self.on_heal(let_go)
-        endpoint = await _client_endpoint(target, victim)
+        endpoint = (await client_endpoints(target))[victim]
         for _ in range(_OFFERS):
             await asyncio.to_thread(_connect, endpoint, held)
-            await asyncio.sleep(_GREETED_S)
+            await asyncio.sleep(_ANSWERED_S)
             new = held[self._offered :]
-            self._offered, self._unserved = len(held), len(new) - sum(map(_is_greeted, new))
+            self._offered, self._unserved = len(held), len(new) - sum(map(_is_answered, new))
             if self._unserved:
                 break
         return f"{victim_name} gets no more than {soft} file descriptors, and {len(held)} connections"
@@ -177,24 +181,22 @@ class OutOfDescriptors(LimitedBroker):
         return "the broker ended because of it" if self._ended else None
 
 
-def fetch_from(starts: Mapping[TopicPartition, int]) -> Sequence[Buffer]:
-    """Return the message parts of a fetch request from these offsets, for up to 50 MiB of records. A broker accepts it
-    without an earlier request of the client.
+def fetch_from(starts: Mapping[TopicPartition, int]) -> bytes:
+    """Return the frame of a fetch request from these offsets, for up to 50 MiB of records. A broker accepts it without
+    an earlier request of the client.
     """
-    wanted = tuple(FetchPartition(tp.topic, tp.partition, -1, start, _MUCH_BYTES) for tp, start in starts.items())
-    header = RequestHeader(ApiKey.FETCH, 0, 0, "hoarder", "", -1, -1, -1)
-    return encode(header, FetchRequest(CONSUMER_REPLICA_ID, 0, 0, _MUCH_BYTES, wanted))
+    wanted = by_topic(
+        (tp.topic, FetchPartition(partition=tp.partition, fetch_offset=start, partition_max_bytes=_MUCH_BYTES))
+        for tp, start in starts.items()
+    )
+    topics = tuple(FetchTopic(topic=topic, partitions=partitions) for topic, partitions in wanted)
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=_MUCH_BYTES, topics=topics, rack_id=_RACK)
+    return b"".join(encode_request(request, _FETCH_VERSION, 1, "hoarder"))
 
 
 async def _starts(target: Target) -> Mapping[TopicPartition, int]:
     async with Consumer(target.bootstrap_servers) as consumer:
         return await consumer.beginning_offsets(target.tps)
-
-
-async def _client_endpoint(target: Target, broker: int) -> Endpoint:
-    async with Admin(target.bootstrap_servers) as admin:
-        cluster = await admin.describe_cluster()
-    return cluster.brokers[broker]
 
 
 def _address_space(pid: int) -> int:
@@ -210,18 +212,38 @@ def _open_files(pid: int) -> int:
         return 0
 
 
+def _asked(endpoint: Endpoint, fetch: bytes) -> socket.socket:
+    """Return a new connection on which several fetches have been sent. Raise OSError if that fails."""
+    asking = socket.socket()
+    try:
+        asking.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+        asking.settimeout(_CONNECT_S)
+        asking.connect((endpoint.host, endpoint.port))
+        with suppress(TimeoutError):  # a broker that holds enough reads no more
+            asking.sendall(fetch * _FETCHES)
+    except OSError:
+        asking.close()
+        raise
+    return asking
+
+
 def _connect(endpoint: Endpoint, held: list[socket.socket]) -> None:
-    """Open up to 64 more connections and add them to `held`. Stop at the first error, because a broker that has ended
-    refuses the first connection, which says nothing about descriptors.
+    """Open up to 64 more connections, send a request on each, and add them to `held`. Stop at the first error, because
+    a broker that has ended refuses the first connection, which says nothing about descriptors.
     """
+    asked = ApiVersionsRequest(client_software_name="chaos", client_software_version="1")
+    frame = b"".join(encode_request(asked, _API_VERSIONS_VERSION, 1, "chaos"))
     wanted = len(held) + _CONNECTIONS
     with suppress(OSError):
         while len(held) < wanted:
             held.append(socket.create_connection((endpoint.host, endpoint.port), _CONNECT_S))
+            held[-1].sendall(frame)
 
 
-def _is_greeted(connection: socket.socket) -> bool:
-    """Return whether the broker has sent its greeting. In ZeroMQ the server sends first. The call reads a byte."""
+def _is_answered(connection: socket.socket) -> bool:
+    """Return whether the broker has answered the first request, as it does on each connection that it accepts. The call
+    reads a byte.
+    """
     connection.setblocking(False)
     try:
         return bool(connection.recv(1))

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
-from tidelog.aio import Admin, Producer
+from tidelog.aio import Producer
 from tidelog.errors import InvalidTimestampError, TidelogError, error_for
 from tidelog.history.history_files import SUFFIX, HistoryWriter
 from tidelog.history.operations import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
@@ -16,6 +16,7 @@ from tidelog.protocol.messages import ProducePartition, ProduceRequest, ProduceR
 from tidelog.records.encode import BatchBuilder
 from verify.chaos.clients.support.lines import Line, Lines
 from verify.chaos.fault import Availability, Evidence, Need, Target
+from verify.chaos.faults.support.client_endpoints import client_endpoints
 from verify.chaos.faults.support.fault_base import FaultBase, Timing, leaders, of
 from verify.chaos.payload import make_id, payload
 from verify.checker.outcomes import Outcome, error_name, produce_outcome
@@ -61,7 +62,8 @@ class OddTimestamps(FaultBase):
                 for tp in tried:
                     for timestamp in odd_times(time.time_ns() // 1_000_000, rng):
                         await self._produce(producer, history, tp, next(ids), timestamp)
-            led, addresses = leaders(await target.view()), await _addresses(target)
+            led, endpoints = leaders(await target.view()), await client_endpoints(target)
+            addresses = {broker: str(endpoint) for broker, endpoint in endpoints.items()}
             for tp, address in reachable_leaders(tried, led, addresses):
                 async with Lines([address]) as lines:
                     await self._produce_timeless(lines.to(address), history, tp, next(ids))
@@ -112,12 +114,6 @@ class OddTimestamps(FaultBase):
             f"{self._stored} records were stored, {self._timeless} without a timestamp, "
             f"{self._refused} refused because of their timestamp"
         )
-
-
-async def _addresses(target: Target) -> dict[int, str]:
-    """Return the address of each broker's listener for clients."""
-    async with Admin(target.bootstrap_servers) as admin:
-        return {broker: str(endpoint) for broker, endpoint in (await admin.describe_cluster()).brokers.items()}
 
 
 def reachable_leaders(

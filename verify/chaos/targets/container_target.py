@@ -23,7 +23,6 @@ from tidelog.local.processes.process_placement import DEFAULT_PLACEMENT, Placeme
 from tidelog.local.state import BrokerState
 from tidelog.model import Endpoint, TopicPartition
 from tidelog.protocol.admin_messages import ConfigEntry
-from tidelog.protocol.listeners import KAFKA, Listener
 from verify.chaos.fault import Need, Prerequisite, View
 from verify.chaos.targets.engine import Container, Engine, find_engine
 from verify.chaos.targets.undo import UndoFile
@@ -50,7 +49,6 @@ class ContainerTarget:
         self.directory = directory
         self.histories = results / HISTORIES
         self.bootstrap_servers = bootstrap_servers
-        self.kafka_bootstrap_servers = ""
         self.undo = undo
         self.tps: tuple[TopicPartition, ...] = ()
         self._client_processes: Callable[[], Sequence[Process]] = tuple
@@ -80,9 +78,6 @@ class ContainerTarget:
         self._brokers = tuple(
             _state(broker, endpoint, self._containers[broker], settings[broker])
             for broker, endpoint in endpoints.items()
-        )
-        self.kafka_bootstrap_servers = ",".join(
-            filter(None, (kafka_address_here(settings[each]) for each in endpoints))
         )
         first = settings[min(endpoints)]
         self.session_timeout_ms = int(first["zookeeper_session_timeout_ms"])
@@ -201,17 +196,6 @@ def settings_of(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
     without a value is empty.
     """
     return {name.replace(".", "_"): entry.value or "" for name, entry in entries.items()}
-
-
-def kafka_address_here(settings: Mapping[str, str]) -> str:
-    """Return the address on this machine of a broker's listener for Kafka clients, from the broker's settings.
-
-    Empty if no such listener has an address here.
-    """
-    advertised = settings.get("advertised_listeners") or settings.get("listeners", "")
-    listeners = [Listener.parse(each) for each in advertised.split(",") if each.strip()]
-    here = (each for each in listeners if each.name.startswith(KAFKA) and each.endpoint.host in _HERE)
-    return next((str(each.endpoint) for each in here), "")
 
 
 def reachable(hosts: str, containers: Sequence[Container]) -> str:

@@ -59,11 +59,6 @@ class Cluster(Target, Protocol):
     def is_ours(self) -> bool: ...
 
     @property
-    def kafka_bootstrap_servers(self) -> str:
-        """Return the addresses of the brokers' Kafka listeners; empty if no broker has one."""
-        ...
-
-    @property
     def broker_histories(self) -> Path | None:
         """Return the directory of the brokers' histories, or None if they record none."""
         ...
@@ -190,10 +185,6 @@ class LocalTarget:
     @property
     def bootstrap_servers(self) -> str:
         return self._state.bootstrap_servers
-
-    @property
-    def kafka_bootstrap_servers(self) -> str:
-        return self._state.kafka_bootstrap_servers
 
     @property
     def zookeeper_hosts(self) -> str | None:

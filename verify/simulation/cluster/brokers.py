@@ -13,7 +13,9 @@ from cluster.zookeeper.store import Set, Store
 from node.controller.failure_detector import ProbeOutcome
 from node.events.history_file import EventRecorder
 from node.events.recorder import Events
-from node.net.router import Listen
+from node.kafka.server_socket import Serve
+from node.net.zeromq.dealer import Dial
+from node.net.zeromq.router import Listen
 from node.process.broker import Broker
 from node.process.watchdog import Guard
 from node.replication.leader_appends import LeaderAppends
@@ -23,8 +25,9 @@ from node.settings.broker_settings import BrokerSettings
 from storage.files import Files
 from tidelog.history.broker_events import BrokerEvent, Resources
 from tidelog.model import Endpoint, TopicPartition
-from tidelog.protocol.native.dealer import Dial
 from verify.simulation.cluster.network import Network
+from verify.simulation.cluster.tcp_streams import serve
+from verify.simulation.cluster.zeromq_messages import SimulatedDealer, SimulatedRouter
 from verify.simulation.disks.disks import SimulatedDisk
 from verify.simulation.disks.page_cache import Fate
 from verify.simulation.timeline import NS_PER_MS, Process, Timeline
@@ -113,6 +116,7 @@ class SimulatedBroker:
         self.broker_id = settings.broker_id
         self.disk = disk
         self.machine = network.machine(settings.listener_endpoints[0].bind.host)
+        self._for_clients = [each.bind for each in settings.listener_endpoints if not each.between_brokers]
         self.failure: Exception | None = None
         self.broker: Broker | None = None
         self._network = network
@@ -186,9 +190,9 @@ class SimulatedBroker:
     def resources(self, phase: str) -> Resources | None:
         """Return the resources that the broker holds, or None if it is not serving. Threads and memory are unknown.
 
-        `fds` is the number of connections beyond two to or from each other machine. A broker has two to each other
-        broker: one for fetches and one for all other requests. `purgatory` excludes the fetches of followers, because
-        these always wait. `tasks` counts all tasks of the process.
+        `fds` is the number of connections of clients, and of those beyond two to or from each other broker. A broker
+        has two to each other broker: one for fetches and one for all other requests. `purgatory` excludes the fetches
+        of followers, because these always wait. `tasks` counts all tasks of the process.
         """
         if not self.serves or self.broker is None:
             return None
@@ -197,7 +201,7 @@ class SimulatedBroker:
         return Resources(
             self._timeline.now_ns,
             phase,
-            fds=sum(max(0, count - _LINES) for count in lines.values()),
+            fds=sum(max(0, count - (0 if to in self._for_clients else _LINES)) for (_, to), count in lines.items()),
             purgatory=len(waiting.produces) + len(waiting.consumer_fetches),
             tasks=len(asyncio.all_tasks(self._running)),
         )
@@ -247,7 +251,9 @@ class SimulatedBroker:
         self._network.changed()
 
     def hold(self) -> None:
-        """Send SIGSTOP. Peers get no heartbeats either. No effect if no process runs."""
+        """Send SIGSTOP. Brokers get no heartbeats either, but clients' TCP connections stay. No effect if no process
+        runs.
+        """
         if self.runs:
             self._running.hold()
             self._look()
@@ -358,11 +364,15 @@ class SimulatedBroker:
 
     @property
     def dial(self) -> Dial:
-        return partial(self._network.dial, self.machine, self._running)
+        return partial(SimulatedDealer, self._network, self.machine, self._running)
 
     @property
     def listen(self) -> Listen:
-        return partial(self._network.listen, self.machine, self._running)
+        return partial(SimulatedRouter, self._network, self._running)
+
+    @property
+    def serve(self) -> Serve:
+        return partial(serve, self._network, self._running)
 
     @property
     def probe(self) -> Callable[[Endpoint], Awaitable[ProbeOutcome]]:

@@ -15,9 +15,10 @@ from storage.configs.log_config import LogConfig
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.history.broker_events import BrokerEvent
 from tidelog.model import Endpoint, TopicPartition
-from tidelog.protocol.native.connection import Connection
+from tidelog.protocol.kafka.client.connection import Connection
 from verify.simulation.cluster.brokers import MachineClock, SimulatedBroker
 from verify.simulation.cluster.network import Machine, Network
+from verify.simulation.cluster.tcp_streams import SimulatedTcpLine
 from verify.simulation.disks.disks import SimulatedDisk
 from verify.simulation.timeline import NS_PER_MS, NS_PER_S, Process
 from verify.simulation.trace import Trace
@@ -100,7 +101,7 @@ class ClientProcess:
             client_id=client_id,
             timeout_ms=timeout_ms,
             cluster_id=cluster_id,
-            dial=partial(self._network.dial, self.machine, self.process),
+            dial=partial(SimulatedTcpLine, self._network, self.machine, self.process),
             clock=self.clock,
         )
 
@@ -211,7 +212,7 @@ def _settings(broker_id: int, brokers: int, more: dict[str, Any], configs: Mappi
     return BrokerSettings(
         broker_id=broker_id,
         zookeeper="zookeeper:2181",
-        listeners=(f"TIDELOG://{address}:{CLIENT_PORT}", f"REPLICATION://{address}:{BROKER_PORT}"),
+        listeners=(f"KAFKA://{address}:{CLIENT_PORT}", f"REPLICATION://{address}:{BROKER_PORT}"),
         default_replication_factor=few,
         offsets_topic_replication_factor=few,
         topic_defaults=LogConfig.from_topic_configs({"min.insync.replicas": str(min(2, few)), **configs}),

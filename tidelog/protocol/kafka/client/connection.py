@@ -31,11 +31,12 @@ from tidelog.errors import (
 )
 from tidelog.model import Buffer, Endpoint
 from tidelog.protocol.addresses import resolve
+from tidelog.protocol.kafka import frames
 from tidelog.protocol.kafka.client.line import Dial, Line, TcpLine
 from tidelog.protocol.kafka.client.translation.apis import translation_of
 from tidelog.protocol.kafka.client.translation.translation import Translation
 from tidelog.protocol.kafka.codec import decode
-from tidelog.protocol.kafka.extensions import OWN_SOFTWARE, extension_number
+from tidelog.protocol.kafka.extensions import FIRST_EXTENSION, OWN_SOFTWARE, extension_number
 from tidelog.protocol.kafka.headers import decode_response_header, encode_request
 from tidelog.protocol.kafka.messages import metadata as kafka
 from tidelog.protocol.kafka.schema import Request as KafkaRequest
@@ -49,8 +50,16 @@ MAX_IN_FLIGHT = 1000
 #: The version of the software by which this client introduces itself (KIP-511).
 SOFTWARE_VERSION = "0.1.0"
 
+#: The calls that need no extension.
+_WORKS = "topics, records, look-ups, groups, settings, elections and reassignments work with any Kafka cluster"
+
 #: The version of ApiVersions that is sent first, which every broker from Kafka 2.4 on supports.
 _API_VERSIONS = 3
+#: What a user can do if the peer speaks another protocol.
+_HINTS = {
+    frames.TLS: "; this client cannot use TLS, and needs a listener without it",
+    frames.ZEROMQ: "; a broker's listener REPLICATION is for brokers, and clients connect to its listener KAFKA",
+}
 
 
 class ConnectedBroker(NamedTuple):
@@ -96,6 +105,7 @@ class Connection:
         self._in_flight: dict[int, _InFlight] = {}
         self._throttled_until_ms = 0
         self._delayed: deque[list[Buffer]] = deque()  # while the broker throttles this client
+        self._resumption: asyncio.TimerHandle | None = None  # sends the delayed requests
         self._closed = self._loop.create_future()
         self._line: Line
 
@@ -115,8 +125,8 @@ class Connection:
         cluster_id     a broker of Tidelog in another cluster gets no further request; "": any cluster
         dial           opens the transport
 
-        Raises DisconnectedError if the host is not known, no broker listens there, or the peer sends bytes of another
-        protocol; TimeoutError after `timeout_ms` in all; and InconsistentClusterIdError.
+        Raises DisconnectedError if the host is not known or no broker listens there, TimeoutError after `timeout_ms` in
+        all, ProtocolError if the peer does not speak Kafka's protocol, and InconsistentClusterIdError.
 
         If the host has several addresses, each is tried until one answers. An address that drops all packets, as behind
         a firewall, uses only its share of the remaining time.
@@ -133,7 +143,7 @@ class Connection:
 
         async def at(address: str, deadline_ms: int) -> Connection:
             connection = cls(endpoint, client_id, clock)
-            connection._line = dial(Endpoint(address, endpoint.port), connection._on_frame, connection.close)
+            connection._line = dial(Endpoint(address, endpoint.port), connection._on_frame, connection._on_ended)
             return await connection._shaken(cluster_id, deadline_ms)
 
         *others, last = addresses
@@ -251,17 +261,29 @@ class Connection:
 
         Requests in flight fail with DisconnectedError, whose message has the `reason`.
         """
+        self._end(DisconnectedError(f"connection to {self.endpoint}: {reason}"))
+
+    def _on_ended(self, reason: str, other_protocol: str = "") -> None:
+        if other_protocol:
+            self._end(ProtocolError(f"{self.endpoint}: {reason}{_HINTS.get(other_protocol, '')}"))
+        else:
+            self.close(reason)
+
+    def _end(self, error: TidelogError) -> None:
         if self._closed.done():
             return
         self._line.close()
         if self._loop.is_closed():
             return  # no task can wait on a closed loop
         self._closed.set_result(None)
+        self._delayed.clear()
+        if self._resumption is not None:
+            self._resumption.cancel()
         in_flight, self._in_flight = self._in_flight, {}
         for waiting in in_flight.values():
             waiting.timer.cancel()
             if not waiting.future.done():
-                waiting.future.set_exception(DisconnectedError(f"connection to {self.endpoint}: {reason}"))
+                waiting.future.set_exception(error)
                 waiting.future.exception()  # marks it as retrieved, because the caller may have stopped waiting
 
     def _chosen(self, request: Request) -> tuple[Translation, int]:
@@ -269,8 +291,11 @@ class Connection:
         translation = translation_of(request, self.broker.apis)
         offered = self.broker.apis.get(translation.request.api)
         if offered is None:
-            hint = "" if self.broker.has_extensions else "; this call needs a cluster of Tidelog"
-            raise UnsupportedVersionError(f"broker at {self.endpoint} does not know {request.api.name}{hint}")
+            if translation.request.api >= FIRST_EXTENSION and not self.broker.has_extensions:
+                raise UnsupportedVersionError(
+                    f"{request.api.name}: this call needs a cluster of Tidelog, and {self.endpoint} is none; {_WORKS}"
+                )
+            raise UnsupportedVersionError(f"broker at {self.endpoint} does not know {request.api.name}")
         low, high = translation.versions(request)
         version = min(high, offered.last)
         if version < max(low, offered.first):
@@ -303,7 +328,7 @@ class Connection:
         if len(self._delayed) >= MAX_IN_FLIGHT:
             raise OverloadedError(f"{self.endpoint}: {MAX_IN_FLIGHT} requests wait, because the broker throttles them")
         if not self._delayed:
-            self._loop.call_later(pause_ms / 1000, self._send_delayed)
+            self._resumption = self._loop.call_later(pause_ms / 1000, self._send_delayed)
         self._delayed.append(frame)
 
     def _obey(self, throttle_time_ms: int) -> None:
@@ -314,7 +339,7 @@ class Connection:
     def _send_delayed(self) -> None:
         pause_ms = self._throttled_until_ms - self._clock.monotonic_ms()
         if pause_ms > 0:
-            self._loop.call_later(pause_ms / 1000, self._send_delayed)
+            self._resumption = self._loop.call_later(pause_ms / 1000, self._send_delayed)
             return
         delayed, self._delayed = self._delayed, deque()
         try:

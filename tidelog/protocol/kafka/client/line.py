@@ -18,10 +18,9 @@ from tidelog.protocol.kafka.frames import READ_BYTES, FrameError, FrameReader
 MAX_RESPONSE_BYTES = 1 << 30
 #: Bytes of requests that the socket has not accepted yet. Beyond this number no further request is sent.
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
-#: TCP keepalive: when an idle connection is probed, how often, and how many probes may fail.
-_PROBED_AFTER_S, _PROBED_EACH_S, _PROBES = 4, 1, 4
-#: A connection whose peer acknowledges no bytes for so long has ended.
-_UNACKNOWLEDGED_MS = 8_000
+#: TCP keepalive: an idle connection is probed after 4 s, then once a second, and ends if four probes fail. A connection
+#: whose peer acknowledges no bytes for 8 s has ended. Some operating systems lack some of these options.
+_TCP_OPTIONS = {"TCP_KEEPIDLE": 4, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 8_000}
 
 
 class Line(Protocol):
@@ -37,9 +36,18 @@ class Line(Protocol):
         """Close the connection and discard unsent bytes; no callback is called afterwards. Idempotent."""
 
 
+class OnEnded(Protocol):
+    """Receives the reason if a connection ends by itself, and the name of the other protocol that the peer speaks.
+
+    The name is empty if no other protocol was recognized.
+    """
+
+    def __call__(self, reason: str, other_protocol: str = "") -> None: ...
+
+
 #: Opens a connection to an address. The callbacks receive each frame, without its size, and the reason of the end if
 #: the connection ends by itself; both run in later turns of the loop.
-Dial = Callable[[Endpoint, Callable[[memoryview], None], Callable[[str], None]], Line]
+Dial = Callable[[Endpoint, Callable[[memoryview], None], OnEnded], Line]
 
 
 class TcpLine(asyncio.BufferedProtocol):
@@ -49,9 +57,7 @@ class TcpLine(asyncio.BufferedProtocol):
     on_ended   called if the peer cannot be reached, disconnects, or sends bytes that are no frame; the line is closed
     """
 
-    def __init__(
-        self, address: Endpoint, on_frame: Callable[[memoryview], None], on_ended: Callable[[str], None]
-    ) -> None:
+    def __init__(self, address: Endpoint, on_frame: Callable[[memoryview], None], on_ended: OnEnded) -> None:
         self._address = address
         self._on_frame = on_frame
         self._on_ended = on_ended
@@ -90,10 +96,10 @@ class TcpLine(asyncio.BufferedProtocol):
             reason = os.strerror(error.errno) if error.errno else str(error)
             self._end(f"cannot connect: {reason}")
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str, other_protocol: str = "") -> None:
         if self._is_open:
             self.close()
-            self._on_ended(reason)
+            self._on_ended(reason, other_protocol)
 
     # --- asyncio's callbacks -------------------------------------------------------------------------
 
@@ -119,7 +125,7 @@ class TcpLine(asyncio.BufferedProtocol):
             if not self._is_open:
                 return
             if isinstance(frame, FrameError):
-                self._end(f"the peer {frame.reason}")
+                self._end(f"the peer {frame.reason}", frame.protocol)
                 return
             self._on_frame(frame)
 
@@ -130,7 +136,6 @@ def _probe_when_idle(connected: socket.socket | None) -> None:
         return
     with suppress(OSError):  # the peer may have gone already
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBED_AFTER_S)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBED_EACH_S)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
+        for name, value in _TCP_OPTIONS.items():
+            if (option := getattr(socket, name, None)) is not None:
+                connected.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -233,17 +233,18 @@ class ClientsCutFromLeader(NetworkFault):
 
 
 class AnswersLost(ClientsCutFromLeader):
-    """A leader's answers to clients are lost. Requests arrive and are executed, but no packet of more than 68 bytes
-    returns. Heartbeats and empty packets are no longer than that, and pass.
+    """A leader's answers to clients are lost. Requests arrive and are executed, but no packet with the TCP flag PSH
+    returns. The kernel sets the flag on the last packet of each response. Packets without data pass, because they do
+    not have it.
     """
 
     row, name = "F26", "answers of a leader lost"
 
     def cut(self, victim: str) -> list[RuleFactory]:
-        return [one_way(victim, CLIENTS, "-p", "tcp", "-m", "length", "--length", "69:65535")]
+        return [one_way(victim, CLIENTS, "-p", "tcp", "--tcp-flags", "PSH", "PSH")]
 
     def description(self, victim_name: str) -> str:
-        return f"packets of more than 68 bytes from {victim_name}, to clients are lost"
+        return f"packets with data from {victim_name}, to clients are lost"
 
 
 class IsolationAndKill(NetworkFault):

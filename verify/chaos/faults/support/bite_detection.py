@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from tidelog.history.broker_events import BrokerEvent, Reject
+from tidelog.history.broker_events import Truncate
 from tidelog.model import TopicPartition
 from verify.chaos.fault import Evidence
 from verify.chaos.faults.support.fault_base import of
 
-#: The reason that a broker gives when it refuses such a request (`node.net.server`).
-LATE = "the request came after its deadline"
+#: The reason that a broker gives when it truncates its log to that of its leader (`node.replication`).
+DIVERGED = "the leader's epochs"
 
 
 def leaders_changed(evidence: Evidence, tps: Collection[TopicPartition] | None = None, *, times: int = 1) -> str | None:
@@ -85,20 +85,16 @@ def controller_changed(evidence: Evidence) -> str | None:
     return f"controller epoch {before} → {after}" if after > before else None
 
 
-def refused_late(evidence: Evidence, brokers: Collection[int], since: int) -> str | None:
-    """Detect one of these brokers that refused produce requests after their deadline, at `since` or later.
-
-    Only produce requests count, because other late requests would change nothing if they were answered.
+def removed_own_records(evidence: Evidence, brokers: Collection[int], since: int) -> str | None:
+    """Detect one of these brokers that removed records of a partition at `since` or later, because the epochs of its
+    new leader's log are others: records that it had appended itself as a leader.
     """
     return _first(
-        f"broker {broker} refused {count} produces that came after their deadline"
+        f"broker {broker} removed records that {of(event.tp)}'s new leader does not have"
         for broker in sorted(brokers)
-        if (count := sum(_is_late_produce(event, since) for event in evidence.events.get(broker, ())))
+        for event in evidence.events.get(broker, ())
+        if isinstance(event, Truncate) and event.t >= since and event.why == DIVERGED
     )
-
-
-def _is_late_produce(event: BrokerEvent, since: int) -> bool:
-    return isinstance(event, Reject) and event.t >= since and event.api == "PRODUCE" and event.why == LATE
 
 
 def slowed(evidence: Evidence, at_least_ms: float) -> str | None:

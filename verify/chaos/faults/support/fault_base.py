@@ -64,7 +64,7 @@ class Timing:
     @property
     def silent_ms(self) -> int:
         """Return the limit for a leader that becomes silent. Its session ends, a new leader is elected, and clients
-        wait for answers of the old one until they miss a heartbeat.
+        wait for answers of the old one until they refresh their metadata.
         """
         return self.session_timeout_ms + 3_000
 
@@ -77,8 +77,8 @@ class Timing:
     def reconnected_ms(self) -> int:
         """Return the additional time after a cut.
 
-        A heartbeat timeout closes a dead connection, and TCP retries a connect after 1, 3 and 7 s. So clients may be
-        cut off somewhat longer than the cut lasts.
+        TCP sends a lost packet again after pauses that double from 0.2 s on, and retries a connect after 1, 3 and 7 s.
+        So clients may be cut off somewhat longer than the cut lasts.
         """
         return 4_000
 

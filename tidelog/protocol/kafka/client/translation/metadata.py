@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidelog.errors import BrokerNotAvailableError
 from tidelog.protocol import group_messages as groups
 from tidelog.protocol import messages as native
 from tidelog.protocol.kafka.client.translation.translation import Translation, always
@@ -24,6 +25,14 @@ def _write_metadata(request: native.MetadataRequest, version: int) -> kafka.Meta
 def _read_metadata(
     response: kafka.MetadataResponse, request: native.MetadataRequest, version: int
 ) -> native.MetadataResponse:
+    """Return the typed response.
+
+    Raise BrokerNotAvailableError if a request for all topics gets a response without brokers. A broker that the
+    controller has not informed yet answers so, because the response has no place for an error of the whole request.
+    Without the error, a client would take all topics for deleted.
+    """
+    if request.topics is None and not response.brokers:
+        raise BrokerNotAvailableError("this broker does not know all topics yet; try another broker")
     return native.MetadataResponse(
         response.cluster_id or "",
         response.controller_id,

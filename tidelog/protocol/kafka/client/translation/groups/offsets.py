@@ -5,6 +5,7 @@ Version 0 of OffsetCommit and OffsetFetch keeps the offsets in ZooKeeper.
 
 from __future__ import annotations
 
+from tidelog.errors import ProtocolError
 from tidelog.protocol import group_messages as native
 from tidelog.protocol.kafka.by_topic import by_topic
 from tidelog.protocol.kafka.client.translation.translation import Translation, always
@@ -94,6 +95,8 @@ def _read_fetch(
 ) -> native.OffsetFetchResponse:
     found: kafka.OffsetFetchResponse | kafka.OffsetFetchResponseGroup = response
     if version >= _SEVERAL_GROUPS:
+        if len(response.groups) != 1:
+            raise ProtocolError(f"an OffsetFetch response has {len(response.groups)} groups instead of one")
         (found,) = response.groups
     if found.error_code:
         return native.OffsetFetchResponse(found.error_code)

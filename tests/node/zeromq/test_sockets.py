@@ -7,7 +7,7 @@ import sys
 
 SENDS_A_LARGE_FRAME = """
 import os, resource, zmq
-from tidelog.protocol.native.sockets import be_ready_for_large_frames, open_socket, send_message
+from node.net.zeromq.sockets import be_ready_for_large_frames, open_socket, send_message
 
 ours, theirs = open_socket(zmq.PAIR), open_socket(zmq.PAIR)
 ours.bind("inproc://large")
@@ -38,7 +38,7 @@ def test_unprepared_process_cannot_send_large_frames() -> None:
 
 IS_FLOODED_BY_ONE_THAT_DIES = """
 import time, zmq
-from tidelog.protocol.native import sockets
+from node.net.zeromq import sockets
 
 INTERVAL_MS = 20
 sockets.HEARTBEAT_INTERVAL_MS, sockets.HEARTBEAT_TIMEOUT_MS = INTERVAL_MS, 60_000

@@ -9,12 +9,15 @@ from struct import pack
 
 import pytest
 
-from node.net.foreign_peers import ForeignPeers
 from node.net.identity import Identity
 from node.net.server import Server
+from node.net.zeromq.connection import Connection
+from node.net.zeromq.foreign_peers import ForeignPeers
 from tests.node.controller_cluster import SkippingClock
+from tests.node.kafka.live_listener import live
+from tidelog.errors import DisconnectedError, ProtocolError
 from tidelog.model import Endpoint
-from tidelog.protocol.native.connection import Connection
+from tidelog.protocol.kafka.client.connection import Connection as ClientConnection
 
 #: A Kafka request: its size, then ApiVersions in version 0.
 KAFKA = pack(">ihhih", 10, 18, 0, 1, -1)
@@ -52,15 +55,14 @@ def test_failed_connection_leaves_the_others_undecided() -> None:
     assert peers.disconnected(2)
 
 
-async def test_kafka_client_at_our_port_is_logged_with_the_right_address(caplog: pytest.LogCaptureFixture) -> None:
+async def test_kafka_client_at_the_brokers_port_is_logged_with_the_right_one(caplog: pytest.LogCaptureFixture) -> None:
     clock = SkippingClock()
     server = Server(
         Endpoint("127.0.0.1", 0),
         Identity("c", 7),
         lambda request, context: None,
         clock,
-        between_brokers=False,
-        kafka_address=lambda: "host-1:9092",
+        clients_address=lambda: "host-1:9092",
     )
     server.start()
 
@@ -85,7 +87,7 @@ async def test_kafka_client_at_our_port_is_logged_with_the_right_address(caplog:
             await knock(b"GET / HTTP/1.1\r\n\r\n")
             assert lines() == 0
             await until_logged(1)
-            assert "Kafka clients connect to host-1:9092" in caplog.text
+            assert "this port is for brokers: the connection is closed; clients connect to host-1:9092" in caplog.text
             for _ in range(5):
                 await knock(KAFKA)
             assert lines() == 1, "a client that comes again does not fill the log"
@@ -93,3 +95,28 @@ async def test_kafka_client_at_our_port_is_logged_with_the_right_address(caplog:
             await until_logged(2)
     finally:
         server.stop()
+
+
+async def test_own_client_at_the_brokers_port_is_disconnected(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server(Endpoint("127.0.0.1", 0), Identity("c", 7), lambda request, context: None, SkippingClock())
+    server.start()
+    try:
+        with caplog.at_level(logging.WARNING):
+            async with asyncio.timeout(20):
+                # The socket of ZeroMQ often closes the connection before the bytes that name its protocol arrive.
+                with pytest.raises((DisconnectedError, ProtocolError)):
+                    await ClientConnection.open(server.endpoint, client_id="t", timeout_ms=600_000)
+                broker = await Connection.open(server.endpoint, client_id="t", timeout_ms=10_000)
+                broker.close()
+    finally:
+        server.stop()
+
+
+async def test_broker_at_a_clients_port_is_disconnected(caplog: pytest.LogCaptureFixture) -> None:
+    async with live() as broker:
+        with caplog.at_level(logging.WARNING):
+            async with asyncio.timeout(20):
+                with pytest.raises(DisconnectedError):
+                    await Connection.open(broker.listener.endpoint, client_id="t", timeout_ms=600_000)
+        assert "speaks ZeroMQ instead of Kafka's protocol" in caplog.text
+        await broker.check()

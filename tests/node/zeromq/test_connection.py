@@ -1,4 +1,4 @@
-"""Test how a connection to a host with several addresses is opened; tests/node tests connections to servers."""
+"""Test how a connection to a host with several addresses is opened; `tests/node/test_server.py` tests connections."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from node.net.zeromq.connection import Connection
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.errors import DisconnectedError, TimeoutError
 from tidelog.model import Buffer, Endpoint
 from tidelog.protocol.codec import ResponseHeader, decode_request, encode
 from tidelog.protocol.messages import ApiVersionsResponse
-from tidelog.protocol.native.connection import Connection
 
 WELCOME = ApiVersionsResponse(0, "c1", 7, 1, 0, ())
 
@@ -23,7 +23,7 @@ class Host:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **addresses: str) -> None:
         self.behaviour = addresses
         self.dialled: list[tuple[str, float]] = []
-        monkeypatch.setattr("tidelog.protocol.native.connection.resolve", self.resolve)
+        monkeypatch.setattr("node.net.zeromq.connection.resolve", self.resolve)
 
     async def resolve(self, host: str) -> tuple[str, ...]:
         return tuple(self.behaviour)

@@ -18,9 +18,8 @@ from typing import NamedTuple, Protocol
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from node.net.foreign_peers import ForeignPeers
-from tidelog.model import Buffer, Endpoint
-from tidelog.protocol.native.sockets import (
+from node.net.zeromq.foreign_peers import ForeignPeers
+from node.net.zeromq.sockets import (
     READ_BATCH,
     be_ready_for_large_frames,
     descriptor_of,
@@ -30,6 +29,7 @@ from tidelog.protocol.native.sockets import (
     send_message,
     send_tracked_message,
 )
+from tidelog.model import Buffer, Endpoint
 
 PARKED_RETRY_S = 0.005
 #: Smaller messages are not tracked, because tracking would cost as much as sending. ZeroMQ queues at most `MAX_QUEUED`

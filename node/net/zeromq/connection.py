@@ -1,6 +1,6 @@
 """Implement the client side of the protocol: send requests and match the answers, over a replaceable transport.
 
-A `Connection` lives as long as one transport connection (`tidelog.protocol.native.dealer`) and never reconnects. When
+A `Connection` lives as long as one transport connection (`node.net.zeromq.dealer`) and never reconnects. When
 the peer disconnects, all requests in flight fail at once with DisconnectedError. A caller that still needs an answer
 opens another connection.
 
@@ -17,6 +17,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from node.net.zeromq.dealer import Dealer, Dial, Line
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import (
     DisconnectedError,
@@ -37,7 +38,6 @@ from tidelog.protocol.codec import (
     encode,
 )
 from tidelog.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, Request, Response
-from tidelog.protocol.native.dealer import Dealer, Dial, Line
 
 #: Maximum number of requests without an answer on one connection.
 MAX_IN_FLIGHT = 1000

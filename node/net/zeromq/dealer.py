@@ -14,9 +14,7 @@ from typing import Protocol
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from tidelog.errors import OverloadedError
-from tidelog.model import Buffer, Endpoint
-from tidelog.protocol.native.sockets import (
+from node.net.zeromq.sockets import (
     READ_BATCH,
     descriptor_of,
     has_input,
@@ -24,6 +22,8 @@ from tidelog.protocol.native.sockets import (
     receive_message,
     send_message,
 )
+from tidelog.errors import OverloadedError
+from tidelog.model import Buffer, Endpoint
 
 _GONE = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _GONE |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH

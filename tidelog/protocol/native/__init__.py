@@ -1,1 +1,0 @@
-"""The ZeroMQ transport: one connection of a client to a broker. Start with `connection.py`."""
