@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-KAFKA_VERSION = "3.9.1"
-DUMP_TOOL, BROKER = "kafka.tools.DumpLogSegments", "kafka.Kafka"
+KAFKA_VERSION, KAFKA_4_VERSION = "3.9.1", "4.1.1"
+DUMP_TOOL, BROKER, FORMAT_TOOL = "kafka.tools.DumpLogSegments", "kafka.Kafka", "kafka.tools.StorageTool"
 
 _POM = Path(__file__).with_name("pom.xml")
 _FETCH_TIMEOUT_S = 900
@@ -21,13 +21,15 @@ class NotRun(Exception):
     """Kafka's program cannot be run on this machine. The message says what is missing."""
 
 
-def kafka_command(main_class: str, environment: Mapping[str, str] = os.environ) -> list[str]:
+def kafka_command(
+    main_class: str, environment: Mapping[str, str] = os.environ, *, version: str = KAFKA_VERSION
+) -> list[str]:
     """Return the command that starts one of Kafka's programs, without its arguments.
 
     Missing jars are fetched by Maven first, once for all runs. Raises NotRun if Java is missing or that fails.
     """
     java = _find_java(environment)
-    jars = kafka_jars(environment)
+    jars = kafka_jars(environment, version=version)
     return [
         *(java, "-Xmx512m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"),
         *("-cp", f"{jars}/*", main_class),
@@ -43,16 +45,16 @@ def _find_java(environment: Mapping[str, str]) -> str:
     raise NotRun("Kafka's tool needs Java: apt-get install openjdk-17-jre-headless")
 
 
-def kafka_jars(environment: Mapping[str, str] = os.environ) -> Path:
+def kafka_jars(environment: Mapping[str, str] = os.environ, *, version: str = KAFKA_VERSION) -> Path:
     """Return the directory of the jars, which Maven fetches first if it is missing. Raises NotRun if that fails."""
     cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidelog" / "kafka"
-    jars = cache / f"{KAFKA_VERSION}-{hashlib.sha256(_POM.read_bytes()).hexdigest()[:8]}"
+    jars = cache / f"{version}-{hashlib.sha256(_POM.read_bytes()).hexdigest()[:8]}"
     if not jars.is_dir():
-        _fetch(jars, environment)
+        _fetch(jars, environment, version)
     return jars
 
 
-def _fetch(jars: Path, environment: Mapping[str, str]) -> None:
+def _fetch(jars: Path, environment: Mapping[str, str], version: str) -> None:
     maven = shutil.which("mvn", path=environment.get("PATH", ""))
     if maven is None:
         raise NotRun(f"Maven fetches Kafka's tool into {jars}, once: apt-get install maven")
@@ -60,7 +62,7 @@ def _fetch(jars: Path, environment: Mapping[str, str]) -> None:
         jars.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=jars.parent, prefix="fetching-") as scratch:
             draft = Path(scratch, "jars")
-            command = [maven, "-q", "-B", "-Dstyle.color=never", "-f", str(_POM), f"-Dkafka.version={KAFKA_VERSION}"]
+            command = [maven, "-q", "-B", "-Dstyle.color=never", "-f", str(_POM), f"-Dkafka.version={version}"]
             command += ["dependency:copy-dependencies", f"-DoutputDirectory={draft}", "-DincludeScope=runtime"]
             fetched = subprocess.run(
                 command, cwd=scratch, env=dict(environment), stdin=subprocess.DEVNULL, timeout=_FETCH_TIMEOUT_S,

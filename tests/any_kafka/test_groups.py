@@ -1,0 +1,129 @@
+"""Test that our group members share any Kafka's partitions with each other and with foreign members."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import confluent_kafka as ck
+import pytest
+
+from tests.any_kafka.conftest import AnyCluster
+from tests.processes.harness.waiting import wait_for
+from tidelog import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+class Member:
+    """One of our consumers, which reads in its own thread."""
+
+    def __init__(self, cluster: AnyCluster, topic: str, group: str, **options: str) -> None:
+        self.values: list[bytes | None] = []
+        self.assigned: set[TopicPartition] = set()
+        self._ended = threading.Event()
+        self._settings = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": group, **options}
+        self._topic = topic
+        self._thread = threading.Thread(target=self._read)
+
+    @contextmanager
+    def reading(self) -> Iterator[Member]:
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Leave the group after a commit of the positions."""
+        self._ended.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def _read(self) -> None:
+        with Consumer(**self._settings, auto_offset_reset="earliest") as consumer:  # type: ignore[arg-type]
+            consumer.subscribe([self._topic])
+            while not self._ended.is_set():
+                for records in consumer.poll(200).values():
+                    self.values += [record.value for record in records]
+                self.assigned = consumer.assignment()
+
+
+def produce(cluster: AnyCluster, topic: str, numbers: range) -> set[bytes]:
+    values = {b"%d" % number for number in numbers}
+    with Producer(cluster.bootstrap_servers) as producer:
+        for value in values:
+            producer.send(topic, value, key=value)
+    return values
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_members_share_the_partitions_and_hand_them_over(cluster: AnyCluster, strategy: str) -> None:
+    topic, group = cluster.create_topic(6)[0].topic, f"shared-{strategy}"
+    first = Member(cluster, topic, group, partition_assignment_strategy=strategy)
+    second = Member(cluster, topic, group, partition_assignment_strategy=strategy)
+    with first.reading():
+        wait_for("the first member to have all partitions", lambda: len(first.assigned) == 6, 60)
+        with second.reading():
+            wait_for("both members to have three", lambda: (len(first.assigned), len(second.assigned)) == (3, 3), 60)
+            values = produce(cluster, topic, range(600))
+            wait_for("all records to be read", lambda: {*first.values, *second.values} == values, 60)
+            assert len(first.values) + len(second.values) == 600, "no record is read twice"
+        wait_for("the first member to have all partitions again", lambda: len(first.assigned) == 6, 60)
+        more = produce(cluster, topic, range(600, 700))
+        wait_for("further records to be read", lambda: more <= set(first.values), 60)
+    with Admin(cluster.bootstrap_servers) as admin:
+        committed = admin.list_consumer_group_offsets(group)
+        assert sum(each.offset for each in committed.values()) == 700
+
+
+def test_member_of_ours_and_of_librdkafka_share_a_group(cluster: AnyCluster) -> None:
+    topic, group = cluster.create_topic(4)[0].topic, "mixed"
+    ours = Member(cluster, topic, group, partition_assignment_strategy="range")
+    foreign = ck.Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "partition.assignment.strategy": "range",
+        }
+    )
+    found: list[bytes | None] = []
+    with ours.reading():
+        wait_for("our member to have all partitions", lambda: len(ours.assigned) == 4, 60)
+        foreign.subscribe([topic])
+
+        def both_have_two() -> bool:
+            if (message := foreign.poll(0.2)) is not None and message.error() is None:
+                found.append(message.value())
+            return (len(ours.assigned), len(foreign.assignment())) == (2, 2)
+
+        wait_for("both members to have two partitions", both_have_two, 60)
+        values = produce(cluster, topic, range(400))
+
+        def all_is_read() -> bool:
+            if (message := foreign.poll(0.2)) is not None and message.error() is None:
+                found.append(message.value())
+            return {*ours.values, *found} == values
+
+        wait_for("all records to be read", all_is_read, 60)
+        foreign.close()
+        wait_for("our member to have all partitions again", lambda: len(ours.assigned) == 4, 60)
+
+
+def test_commits_are_read_reset_and_deleted(cluster: AnyCluster) -> None:
+    (tp,) = cluster.create_topic()
+    produce(cluster, tp.topic, range(50))
+    with Consumer(cluster.bootstrap_servers, group_id="committed", enable_auto_commit=False) as consumer:
+        consumer.assign([tp])
+        consumer.commit({tp: OffsetAndMetadata(20)})
+        assert consumer.committed(tp) == 20
+    with Admin(cluster.bootstrap_servers) as admin:
+        assert admin.list_consumer_group_offsets("committed")[tp].offset == 20
+        assert "committed" in {each.group_id for each in admin.list_consumer_groups().valid}
+        admin.alter_consumer_group_offsets("committed", {tp: OffsetAndMetadata(5)})
+        assert admin.list_consumer_group_offsets("committed")[tp].offset == 5
+        assert admin.describe_consumer_groups(["committed"])["committed"].state.value == "Empty"
+        admin.delete_consumer_groups(["committed"])
+        assert "committed" not in {each.group_id for each in admin.list_consumer_groups().valid}

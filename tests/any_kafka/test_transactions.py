@@ -1,0 +1,47 @@
+"""Test that our consumer reads topics of transactional producers, which only Kafka has so far."""
+
+from __future__ import annotations
+
+import confluent_kafka as ck
+import pytest
+
+from tests.any_kafka.conftest import AnyCluster
+from tests.processes.harness.waiting import wait_for
+from tidelog import Consumer
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_reader_of_committed_records_skips_aborted_transactions(cluster: AnyCluster, isolation: str) -> None:
+    if not cluster.is_kafka:
+        pytest.skip("Tidelog has no transactions yet")
+    (tp,) = cluster.create_topic()
+    producer = ck.Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": f"t-{isolation}", "linger.ms": 0}
+    )
+    producer.init_transactions(60)
+    committed, aborted = [], []
+    for number in range(20):
+        producer.begin_transaction()
+        values = [b"%d-%d" % (number, each) for each in range(5)]
+        for value in values:
+            producer.produce(tp.topic, value)
+        producer.flush(60)  # otherwise an aborted transaction has no records
+        if number % 3:
+            producer.commit_transaction(60)
+            committed += values
+        else:
+            producer.abort_transaction(60)
+            aborted += values
+    expected = sorted(committed if isolation == "read_committed" else committed + aborted)
+    with Consumer(cluster.bootstrap_servers, auto_offset_reset="earliest", isolation_level=isolation) as consumer:  # type: ignore[arg-type]
+        consumer.assign([tp])
+        found: list[bytes] = []
+
+        def is_read() -> bool:
+            found.extend(record.value or b"" for record in consumer.poll(500).get(tp, ()))
+            return consumer.position(tp) == consumer.end_offsets([tp])[tp]
+
+        wait_for("the end to be reached", is_read, 60)
+        assert sorted(found) == expected
