@@ -12,6 +12,7 @@ from cluster.state import PartitionState, VersionedState
 from cluster.zookeeper.in_memory import MemoryZooKeeper
 from cluster.zookeeper.store import Store
 from node.controller.controller_client import ControllerClient
+from node.kafka.server_socket import serve_tcp
 from node.net.zeromq.router import Router
 from node.process.broker import Broker
 from node.process.environment import RealEnvironment
@@ -41,6 +42,7 @@ class BrokerEnvironment(RealEnvironment):
         super().__init__()
         self.store = MemoryZooKeeper(session_timeout_ms=20_000).connect()
         self.listen = lambda endpoint, *callbacks: Router(replace(endpoint, port=0), *callbacks)
+        self.serve = lambda endpoint, protocol: serve_tcp(replace(endpoint, port=0), protocol)
 
     async def open_store(self, settings: BrokerSettings) -> Store:
         await self.store.until_connected()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 
 import pytest
 
 from tidelog.client.blocking.io_thread import GRACE_S, IoThread, in_caller
-from tidelog.errors import ClosedError
+from tidelog.errors import ClosedError, TimeoutError
 
 
 def test_unclosed_client_is_stopped_before_the_interpreter_ends() -> None:
@@ -152,4 +154,60 @@ def test_callback_time_is_not_counted_and_its_interrupt_ends_the_wait() -> None:
             io.run(work(interrupt))
         assert cancelled.wait(10)
     finally:
+        io.stop()
+
+
+class InterruptedThread(IoThread):
+    """A thread whose user presses Ctrl-C when the first call is about to begin."""
+
+    is_interrupted = False
+
+    def call(self, function: Callable[[], object]) -> None:
+        if not self.is_interrupted:
+            self.is_interrupted = True
+            raise KeyboardInterrupt
+        super().call(function)
+
+
+def test_call_that_is_interrupted_before_it_begins_leaves_no_warning() -> None:
+    io = InterruptedThread()
+
+    async def work() -> None: ...
+
+    try:
+        with warnings.catch_warnings(record=True) as issued:
+            warnings.simplefilter("always")
+            with pytest.raises(KeyboardInterrupt):
+                io.run(work())
+            io.run(asyncio.sleep(0))  # the loop has dropped the interrupted call before
+            gc.collect()
+        assert not issued
+    finally:
+        io.stop()
+
+
+def test_result_of_an_abandoned_call_is_handed_over() -> None:
+    io = IoThread()
+    may_end, is_lost = threading.Event(), threading.Event()
+    lost: list[int] = []
+
+    async def work() -> int:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            assert may_end.wait(10)
+        return 7
+
+    def keep(result: int) -> None:
+        lost.append(result)
+        is_lost.set()
+
+    try:
+        with pytest.raises(TimeoutError):
+            io.run(work(), timeout_s=0.01 - GRACE_S, on_lost=keep)
+        may_end.set()
+        assert is_lost.wait(10)
+        assert lost == [7]
+    finally:
+        may_end.set()
         io.stop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures
 import contextlib
 import contextvars
 import inspect
@@ -15,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import uvloop
 
@@ -40,7 +39,7 @@ class IoThread:
         self._stopped = self._forked = False
         self._on_fork = None if on_fork is None else weakref.WeakMethod(on_fork)
         self._freeing: asyncio.Task[None] | None = None
-        self._awaited: set[concurrent.futures.Future[Any]] = set()
+        self._waiting: set[_Call[Any]] = set()
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name=name, daemon=True)
         self._thread.start()
@@ -85,43 +84,23 @@ class IoThread:
             coroutine.close()
             raise RuntimeError("a callback of a synchronous client must not call the client, because it would deadlock")
         waiting_call = _Call(self, coroutine, on_lost)
-        future: concurrent.futures.Future[T] | None = None
+        self._waiting.add(waiting_call)
         try:
-            future = self._begin(waiting_call)
-            self._awaited.add(future)
+            self.call(waiting_call.begin)
             if self.loop.is_closed():
-                self._fail_all_waits()  # the thread may have ended before it could see this future
-            return waiting_call.await_result(future, None if timeout_s is None else timeout_s + GRACE_S)
-        except concurrent.futures.CancelledError:
-            if self._stopped:
-                raise _closed_meanwhile() from None
-            raise InternalError("the call was cancelled on the I/O thread of the client: repeat it") from None
-        except BaseException as error:
-            self.call(waiting_call.abandon)
-            if future is not None and not future.done():
-                future.cancel()
-                if isinstance(error, concurrent.futures.TimeoutError):
-                    raise TimeoutError(f"no outcome within {timeout_s} s") from None
-            raise
+                self._fail_all_waits()  # the thread may have ended before it could see this call
+            return waiting_call.outcome(timeout_s)
         finally:
-            if future is not None:
-                self._awaited.discard(future)
-
-    def _begin(self, waiting_call: _Call[T]) -> concurrent.futures.Future[T]:
-        running = waiting_call.run()
-        try:
-            return asyncio.run_coroutine_threadsafe(running, self.loop)
-        except RuntimeError:  # the loop has just been closed
-            running.close()
-            waiting_call.coroutine.close()
-            raise _closed_meanwhile() from None
+            self._waiting.discard(waiting_call)
+            if not waiting_call.has_outcome:
+                self.call(waiting_call.abandon)
 
     def call(self, function: Callable[[], object]) -> None:
         """Schedule a call of `function` on the loop; do nothing if the thread has stopped."""
         try:
             self.loop.call_soon_threadsafe(function)
         except RuntimeError:
-            if not self._stopped:
+            if not self.loop.is_closed():
                 raise
 
     def stop(self) -> None:
@@ -178,56 +157,99 @@ class IoThread:
             on_fork()
 
     def _fail_all_waits(self) -> None:
-        """Fail all waits of `run` with ClosedError, because the loop that would end them is closed."""
-        for future in list(self._awaited):
-            with contextlib.suppress(concurrent.futures.InvalidStateError):
-                future.set_exception(_closed_meanwhile())
+        """End all waits of `run` with ClosedError, because the loop that would end them is closed."""
+        for waiting_call in list(self._waiting):
+            waiting_call.lose_loop()
+
+
+class _Outcome(NamedTuple, Generic[T]):
+    """The result of a coroutine, or its error."""
+
+    result: T | None
+    error: BaseException | None
 
 
 class _Call(Generic[T]):
-    """A call of `run`. Only the loop can decide whether the result or the interruption of the wait came first."""
+    """A call of `run`. Only the loop can decide whether the result or the interruption of the wait came first.
+
+    io            the thread that runs the coroutine
+    inbox         the callbacks that the waiting thread is to run, and at the end the outcome
+    has_outcome   whether the waiting thread has taken the outcome
+    """
 
     def __init__(self, io: IoThread, coroutine: Coroutine[Any, Any, T], on_lost: Callable[[T], object]) -> None:
         self.io = io
-        self.coroutine = coroutine
+        self.inbox: queue.SimpleQueue[Callable[[], None] | _Outcome[T]] = queue.SimpleQueue()
+        self.has_outcome = False
+        self._coroutine = coroutine
         self._on_lost = on_lost
-        self._task: asyncio.Task[Any] | None = None
-        self._results: list[T] = []
-        self._abandoned = False
-        self.callbacks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._task: asyncio.Task[T] | None = None
+        self._is_abandoned = False
 
-    def await_result(self, future: concurrent.futures.Future[T], timeout_s: float | None) -> T:
-        """Wait for the result; run the callbacks that the coroutine requests meanwhile, whose time does not count."""
-        future.add_done_callback(lambda _: self.callbacks.put(None))
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    def outcome(self, timeout_s: float | None) -> T:
+        """Wait for the result; run the callbacks that the coroutine requests meanwhile, whose time does not count.
+
+        Raises the coroutine's error, and TimeoutError 5 s after `timeout_s`.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s + GRACE_S
         while True:
             try:
-                call = self.callbacks.get(timeout=bearable_s(None if deadline is None else deadline - time.monotonic()))
+                received = self.inbox.get(timeout=bearable_s(None if deadline is None else deadline - time.monotonic()))
             except queue.Empty:
-                return future.result(0)
-            if call is None:
-                return future.result(0)
+                raise TimeoutError(f"no outcome within {timeout_s} s") from None
+            if isinstance(received, _Outcome):
+                self.has_outcome = True
+                if received.error is not None:
+                    raise received.error
+                return cast(T, received.result)
             began = time.monotonic()
-            call()
+            received()
             if deadline is not None:
                 deadline += time.monotonic() - began
 
-    async def run(self) -> T:
-        self._task = asyncio.current_task()
+    def lose_loop(self) -> None:
+        """End the wait with ClosedError, because the loop is closed."""
+        if self._task is None:
+            self._coroutine.close()
+        self._fail(_closed_meanwhile())
+
+    def _fail(self, error: BaseException) -> None:
+        self.inbox.put(_Outcome(None, error))
+
+    # The following methods run on the loop.
+
+    def begin(self) -> None:
         _current_call.set(self)
-        result = await self.coroutine
-        if self._abandoned:
-            self._on_lost(result)
-        self._results.append(result)
-        return result
+        self._task = self.io.loop.create_task(self._coroutine)
+        self._task.add_done_callback(self._settle)
 
     def abandon(self) -> None:
         """Note that the caller no longer waits: cancel the task, or hand its result to `on_lost`."""
-        self._abandoned = True
-        if self._task is not None:
+        self._is_abandoned = True
+        if self._task is None:
+            self._coroutine.close()
+        elif self._task.done():
+            self._drop(self._task)
+        else:
             self._task.cancel()
-        for result in self._results:
-            self._on_lost(result)
+
+    def _settle(self, task: asyncio.Task[T]) -> None:
+        if self._is_abandoned:
+            self._drop(task)
+        elif task.cancelled():
+            self._fail(
+                _closed_meanwhile()
+                if self.io.stopped
+                else InternalError("the call was cancelled on the I/O thread of the client: repeat it")
+            )
+        elif (error := task.exception()) is not None:
+            self._fail(error)
+        else:
+            self.inbox.put(_Outcome(task.result(), None))
+
+    def _drop(self, task: asyncio.Task[T]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            self._on_lost(task.result())
 
 
 #: The call of `run` on whose behalf the current task runs.
@@ -284,5 +306,5 @@ async def in_caller(function: Callable[[], object]) -> None:
             error = raised
         waiting_call.io.call(partial(settle, error))
 
-    waiting_call.callbacks.put(call)
+    waiting_call.inbox.put(call)
     await done
