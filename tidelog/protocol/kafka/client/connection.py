@@ -106,7 +106,7 @@ class Connection:
         self._throttled_until_ms = 0
         self._delayed: deque[list[Buffer]] = deque()  # while the broker throttles this client
         self._resumption: asyncio.TimerHandle | None = None  # sends the delayed requests
-        self._closed = self._loop.create_future()
+        self.closed = False
         self._line: Line
 
     @classmethod
@@ -204,14 +204,6 @@ class Connection:
         """Return the broker's id; −1 if the broker is not one of Tidelog."""
         return self.broker.broker_id
 
-    @property
-    def closed(self) -> bool:
-        return self._closed.done()
-
-    async def wait_closed(self) -> None:
-        """Wait until the connection is closed, by this side or by the peer; return at once if it is."""
-        await asyncio.shield(self._closed)
-
     async def call(self, request: Request, *, timeout_ms: int) -> Response:
         """Send the request at once and return the answer, in which entries may have errors of their own.
 
@@ -270,12 +262,12 @@ class Connection:
             self.close(reason)
 
     def _end(self, error: TidelogError) -> None:
-        if self._closed.done():
+        if self.closed:
             return
+        self.closed = True
         self._line.close()
         if self._loop.is_closed():
             return  # no task can wait on a closed loop
-        self._closed.set_result(None)
         self._delayed.clear()
         if self._resumption is not None:
             self._resumption.cancel()
@@ -316,7 +308,7 @@ class Connection:
         return future
 
     def _write(self, request: KafkaRequest, version: int, correlation: int) -> None:
-        if self._closed.done():
+        if self.closed:
             raise DisconnectedError(f"connection to {self.endpoint} is closed")
         if len(self._in_flight) >= MAX_IN_FLIGHT and not self._forget_cancelled():
             raise OverloadedError(f"{self.endpoint}: {MAX_IN_FLIGHT} requests are in flight, which is the maximum")
@@ -343,7 +335,7 @@ class Connection:
             return
         delayed, self._delayed = self._delayed, deque()
         try:
-            while delayed and not self._closed.done():
+            while delayed and not self.closed:
                 self._line.send(delayed[0])
                 delayed.popleft()
         except OverloadedError as error:
