@@ -18,7 +18,7 @@ def test_each_record_arrives_once_and_in_order(cluster: AnyCluster) -> None:
     victim = cluster.leader(tp)
     with (
         Producer(cluster.bootstrap_servers, delivery_timeout_ms=120_000, max_block_ms=120_000) as producer,
-        Consumer(cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer,
+        Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer,
     ):
         consumer.assign([tp])
         found: list[bytes | None] = []

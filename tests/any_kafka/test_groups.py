@@ -115,7 +115,9 @@ def test_member_of_ours_and_of_librdkafka_share_a_group(cluster: AnyCluster) -> 
 def test_commits_are_read_reset_and_deleted(cluster: AnyCluster) -> None:
     (tp,) = cluster.create_topic()
     produce(cluster, tp.topic, range(50))
-    with Consumer(cluster.bootstrap_servers, group_id="committed", enable_auto_commit=False) as consumer:
+    with Consumer(
+        bootstrap_servers=cluster.bootstrap_servers, group_id="committed", enable_auto_commit=False
+    ) as consumer:
         consumer.assign([tp])
         consumer.commit({tp: OffsetAndMetadata(20)})
         assert consumer.committed(tp) == 20

@@ -17,7 +17,9 @@ T0 = 1_700_000_000_000
 
 def read_all(cluster: AnyCluster, tps: list[TopicPartition], count: int) -> list[tuple[bytes | None, bytes | None]]:
     """Return key and value of so many records from the start, in the order of each partition."""
-    with Consumer(cluster.bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=30_000) as consumer:
+    with Consumer(
+        bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=30_000
+    ) as consumer:
         consumer.assign(tps)
         found = []
         for record in consumer:
@@ -46,7 +48,9 @@ def test_record_keeps_its_headers_and_timestamp(cluster: AnyCluster) -> None:
     with Producer(cluster.bootstrap_servers) as producer:
         metadata = producer.send(tp.topic, b"v", timestamp_ms=T0, headers=headers).get(30)
     assert (metadata.topic, metadata.partition, metadata.offset, metadata.timestamp) == (*tp, 0, T0)
-    with Consumer(cluster.bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=30_000) as consumer:
+    with Consumer(
+        bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=30_000
+    ) as consumer:
         consumer.assign([tp])
         record = next(iter(consumer))
     assert (record.timestamp, list(record.headers), record.leader_epoch) == (T0, headers, 0)
@@ -57,7 +61,7 @@ def test_offsets_are_found_by_time(cluster: AnyCluster) -> None:
     with Producer(cluster.bootstrap_servers) as producer:
         for number in range(100):
             producer.send(tps[0].topic, b"v", partition=0, timestamp_ms=T0 + 10 * number)
-    with Consumer(cluster.bootstrap_servers) as consumer:
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         found = consumer.offsets_for_times({tps[0]: T0 + 495, tps[1]: T0})
         assert (found[tps[0]].offset, found[tps[0]].timestamp, found[tps[0]].leader_epoch) == (50, T0 + 500, 0)
         assert found[tps[1]] is None
@@ -68,7 +72,10 @@ def test_offsets_are_found_by_time(cluster: AnyCluster) -> None:
 
 def test_reader_seeks_and_waits_for_new_records(cluster: AnyCluster) -> None:
     (tp,) = cluster.create_topic()
-    with Producer(cluster.bootstrap_servers) as producer, Consumer(cluster.bootstrap_servers) as consumer:
+    with (
+        Producer(cluster.bootstrap_servers) as producer,
+        Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer,
+    ):
         for number in range(10):
             producer.send(tp.topic, b"%d" % number)
         producer.flush()
@@ -91,7 +98,7 @@ def test_reader_begins_again_in_a_topic_that_was_created_again(cluster: AnyClust
     with (
         Admin(cluster.bootstrap_servers) as admin,
         Producer(cluster.bootstrap_servers) as producer,
-        Consumer(cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer,
+        Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer,
     ):
         consumer.assign([tp])
         producer.send(tp.topic, b"old").get(30)

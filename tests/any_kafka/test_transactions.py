@@ -35,7 +35,9 @@ def test_reader_of_committed_records_skips_aborted_transactions(cluster: AnyClus
             producer.abort_transaction(60)
             aborted += values
     expected = sorted(committed if isolation == "read_committed" else committed + aborted)
-    with Consumer(cluster.bootstrap_servers, auto_offset_reset="earliest", isolation_level=isolation) as consumer:  # type: ignore[arg-type]
+    with Consumer(
+        bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", isolation_level=isolation
+    ) as consumer:  # type: ignore[arg-type]
         consumer.assign([tp])
         found: list[bytes] = []
 

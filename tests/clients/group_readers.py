@@ -80,7 +80,7 @@ class OurReader(GroupReader):
             "auto_offset_reset": "earliest",
             "session_timeout_ms": SESSION_TIMEOUT_MS,
         } | options
-        self._consumer = Consumer(cluster.bootstrap_servers, **options)
+        self._consumer = Consumer(bootstrap_servers=cluster.bootstrap_servers, **options)
         self._consumer.subscribe([topic], listener=_Revocations(self))
         super().__init__()
 

@@ -81,7 +81,7 @@ def test_consumer_of_confluent_kafka_creates_a_topic_only_if_asked(cluster: Runn
 
 
 def test_our_consumer_says_that_the_topic_does_not_exist(own_servers: str) -> None:
-    with Consumer(own_servers) as consumer:
+    with Consumer(bootstrap_servers=own_servers) as consumer:
         consumer.assign([TopicPartition("nowhere", 0)])
         with pytest.raises(UnknownTopicOrPartitionError, match=r"^topic 'nowhere' does not exist$"):
             for _ in range(10):
@@ -103,7 +103,7 @@ def test_our_producer_says_that_the_topic_does_not_exist(own_servers: str) -> No
 def test_our_clients_create_a_topic_if_they_are_asked_to(cluster: RunningCluster, strict: KafkaCluster) -> None:
     with Producer(cluster.bootstrap_servers, allow_auto_create_topics=True) as producer:
         assert producer.send("made-by-us", b"first").get(30).offset == 0
-    with Consumer(cluster.bootstrap_servers, allow_auto_create_topics=True) as consumer:
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers, allow_auto_create_topics=True) as consumer:
         consumer.assign([TopicPartition("awaited", 0)])
         assert consumer.poll(3000) == {}
     assert {"made-by-us", "awaited"} <= set(cluster.admin.list_topics())

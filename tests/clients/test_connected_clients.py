@@ -53,7 +53,7 @@ def connected(cluster: RunningCluster, servers: str, topic: str) -> Iterator[str
         own = stack.enter_context(Producer(cluster.bootstrap_servers, client_id="own-writer"))
         own.send(topic, b"of ours").get(30)
         own_reader = stack.enter_context(
-            Consumer(cluster.bootstrap_servers, client_id="own-reader", auto_offset_reset="earliest")
+            Consumer(bootstrap_servers=cluster.bootstrap_servers, client_id="own-reader", auto_offset_reset="earliest")
         )
         own_reader.assign([TopicPartition(topic, 0)])
         wait_for("our consumer to read", lambda: own_reader.poll(100))

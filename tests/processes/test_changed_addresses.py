@@ -112,7 +112,7 @@ def test_running_broker_moves_to_other_addresses_and_back(tmp_path: Path) -> Non
         second.close()
         produce(others_server, "t", b"the end")
         cluster.wait_same_end(tp)
-        with Consumer(cluster.address(other), auto_offset_reset="earliest") as consumer:
+        with Consumer(bootstrap_servers=cluster.address(other), auto_offset_reset="earliest") as consumer:
             consumer.assign([tp])
             values = [next(consumer).value for _ in range(5)]
         assert values == [b"kafka 0", b"ours 0", b"kafka 1", b"ours 1", b"the end"]

@@ -22,7 +22,9 @@ def test_consumer_pauses_iterates_and_gets_errors_for_invalid_calls(cluster: Run
         for number in range(50):
             for tp in (first, second):
                 producer.send("t", b"%d" % number, partition=tp.partition)
-    with Consumer(cluster.bootstrap_servers, auto_offset_reset="none", consumer_timeout_ms=4000) as consumer:
+    with Consumer(
+        bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="none", consumer_timeout_ms=4000
+    ) as consumer:
         consumer.assign([first, second])
         consumer.seek(first, 0)
         consumer.seek(second, 0)
@@ -77,7 +79,9 @@ def test_small_bounds_still_read_everything(cluster: RunningCluster) -> None:
         for number in range(400):
             producer.send("t", b"%d" % number * 100, partition=number % 4)
     bounds = {"prefetch_max_bytes": 5000, "max_partition_fetch_bytes": 1000, "fetch_max_bytes": 3000}
-    with Consumer(cluster.bootstrap_servers, auto_offset_reset="earliest", max_poll_records=7, **bounds) as consumer:
+    with Consumer(
+        bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", max_poll_records=7, **bounds
+    ) as consumer:
         consumer.assign(tps)
         counts: dict[TopicPartition, int] = dict.fromkeys(tps, 0)
         while sum(counts.values()) < 400:

@@ -51,7 +51,9 @@ def test_one_partition_of_all_codecs_is_read_and_searched_by_time(cluster: Runni
             for number in range(100):
                 expected.append((1_000 * turn + number, b"%s %d" % (name.encode(), number)))
                 producer.send(tp.topic, expected[-1][1], timestamp_ms=1_700_000_000_000 + expected[-1][0])
-    with Consumer(cluster.bootstrap_servers, auto_offset_reset="earliest", max_poll_records=10_000) as consumer:
+    with Consumer(
+        bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", max_poll_records=10_000
+    ) as consumer:
         consumer.assign([tp])
         found = []
         while len(found) < len(expected):
@@ -74,7 +76,7 @@ def test_undefined_codec_is_refused_without_a_write(cluster: RunningCluster) -> 
         answer = ask(cluster.address(cluster.leader(tp)), request)
         assert isinstance(answer, ProduceResponse)
         assert answer.partitions[0].error_code == UnsupportedCompressionTypeError.code
-    with Consumer(cluster.bootstrap_servers) as consumer:
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         assert consumer.end_offsets([tp]) == {tp: 0}
 
 
@@ -87,7 +89,7 @@ def test_look_up_among_unreadable_records_is_refused_at_once(cluster: RunningClu
     seal(batch, 0, len(batch))
     answer = ask(cluster.address(cluster.leader(tp)), ProduceRequest(-1, 5000, (ProducePartition(*tp, bytes(batch)),)))
     assert isinstance(answer, ProduceResponse) and not answer.partitions[0].error_code
-    with Consumer(cluster.bootstrap_servers) as consumer:
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         consumer.end_offsets([tp])
         started = monotonic()
         with pytest.raises(InvalidRecordError, match=r"unreadable-0: .* at offset 0 cannot be read"):
@@ -102,6 +104,6 @@ def test_highly_compressed_batch_is_searched_by_time(cluster: RunningCluster) ->
     ) as producer:
         for number in range(3):
             producer.send(tp.topic, bytes(4 << 20), timestamp_ms=1_700_000_000_000 + number).result(10)
-    with Consumer(cluster.bootstrap_servers) as consumer:
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         answer = consumer.offsets_for_times({tp: 1_700_000_000_001})[tp]
     assert answer is not None and (answer.offset, answer.timestamp) == (1, 1_700_000_000_001)

@@ -84,7 +84,9 @@ def test_unknown_offsets_records_are_skipped_with_one_warning(tmp_path: Path) ->
     settings = {"offsets_topic_replication_factor": 1, "group_initial_rebalance_delay_ms": 0}
     with running_cluster(tmp_path, brokers=1, **settings) as cluster:
         tps = cluster.create_topic("t", partitions=3, replicas=1, configs={"min.insync.replicas": "1"})
-        with Consumer(cluster.bootstrap_servers, group_id=GROUP, enable_auto_commit=False) as consumer:
+        with Consumer(
+            bootstrap_servers=cluster.bootstrap_servers, group_id=GROUP, enable_auto_commit=False
+        ) as consumer:
             for number, tp in enumerate(tps, 1):
                 consumer.commit({tp: OffsetAndMetadata(number, f"spoil {number}")})
             kept = cluster.replica_dir(1, offsets_partition(GROUP))

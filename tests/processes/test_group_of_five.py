@@ -87,9 +87,11 @@ def test_group_of_five_reads_all_records_while_members_are_killed(
             kill_in_turn(cluster, members, random.Random(2026))
             records = workload.acknowledged
         ended_s = time.monotonic()
-        with Consumer(cluster.bootstrap_servers) as consumer:
+        with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
             ends = consumer.end_offsets(tps)
-        with Consumer(cluster.bootstrap_servers, group_id=GROUP, enable_auto_commit=False) as consumer:
+        with Consumer(
+            bootstrap_servers=cluster.bootstrap_servers, group_id=GROUP, enable_auto_commit=False
+        ) as consumer:
             wait_for(
                 "everything to be read and committed",
                 lambda: {tp: each and each.offset for tp, each in consumer.committed(tps).items()} == ends,

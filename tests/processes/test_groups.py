@@ -31,7 +31,7 @@ class Member(ConsumerRebalanceListener):
             "auto_offset_reset": "earliest",
             "session_timeout_ms": SESSION_TIMEOUT_MS,
         } | options
-        self.consumer = Consumer(cluster.bootstrap_servers, **options)
+        self.consumer = Consumer(bootstrap_servers=cluster.bootstrap_servers, **options)
         self.owned: set[TopicPartition] = set()
         self.seen: list[tuple[TopicPartition, int]] = []
         self.called_in: set[threading.Thread] = set()
@@ -122,7 +122,7 @@ def test_remaining_member_gets_all_partitions_when_the_other_closes(cluster: Run
         write(cluster, tps, 50)
         wait_seen(tps, 150, first, second)
         second.close()
-    with Consumer(cluster.bootstrap_servers, group_id=GROUP) as consumer:
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers, group_id=GROUP) as consumer:
         assert {tp: at and at.offset for tp, at in consumer.committed(tps).items()} == dict.fromkeys(tps, 150)
 
 
@@ -183,5 +183,5 @@ def test_group_survives_its_coordinator(cluster: RunningCluster) -> None:
         first.close()
         wait_shared(tps, second)
         second.close()
-    with Consumer(cluster.bootstrap_servers, group_id=GROUP) as consumer:
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers, group_id=GROUP) as consumer:
         assert {tp: at and at.offset for tp, at in consumer.committed(tps).items()} == dict.fromkeys(tps, 40)

@@ -160,8 +160,8 @@ COMMIT = """
 import sys
 from itertools import count
 from tidelog import Consumer, OffsetAndMetadata, TopicPartition
-with Consumer(sys.argv[1], group_id="killed", enable_auto_commit=False, session_timeout_ms=6000) as consumer:
-    consumer.subscribe(["t"])
+settings = {"group_id": "killed", "enable_auto_commit": False, "session_timeout_ms": 6000}
+with Consumer("t", bootstrap_servers=sys.argv[1], **settings) as consumer:
     while not consumer.assignment():
         consumer.poll(timeout_ms=100)
     tp = TopicPartition("t", 0)
@@ -176,8 +176,8 @@ with Consumer(sys.argv[1], group_id="killed", enable_auto_commit=False, session_
 JOIN = """
 import sys
 from tidelog import Consumer
-with Consumer(sys.argv[1], group_id="killed", enable_auto_commit=False, session_timeout_ms=6000) as consumer:
-    consumer.subscribe(["t"])
+settings = {"group_id": "killed", "enable_auto_commit": False, "session_timeout_ms": 6000}
+with Consumer("t", bootstrap_servers=sys.argv[1], **settings) as consumer:
     print("joins", flush=True)
     while True:
         consumer.poll(timeout_ms=100)
@@ -187,7 +187,7 @@ with Consumer(sys.argv[1], group_id="killed", enable_auto_commit=False, session_
 def test_members_killed_during_commit_or_join_are_removed(cluster: RunningCluster) -> None:
     tp, *_ = cluster.create_topic("t", partitions=8)
     wait_offsets_topic(cluster, "killed")
-    with Consumer(cluster.bootstrap_servers, group_id="killed", enable_auto_commit=False) as reader:
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers, group_id="killed", enable_auto_commit=False) as reader:
         assert reader.committed([tp]) == {tp: None}
         files = sockets_of(cluster)
         most_waiting = max(waiting_requests(cluster) for _ in range(20))

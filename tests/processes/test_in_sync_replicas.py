@@ -53,7 +53,7 @@ def test_stopped_followers_block_acks_and_reads_above_the_high_watermark(
     address = cluster.address(leader)
     with (
         Producer(address, request_timeout_ms=1000, delivery_timeout_ms=7000) as producer,
-        Consumer(address, auto_offset_reset="earliest") as consumer,
+        Consumer(bootstrap_servers=address, auto_offset_reset="earliest") as consumer,
     ):
         assert producer.send("t", b"committed", partition=0).get(30).offset == 0
         consumer.assign([tp])

@@ -39,7 +39,7 @@ def test_clients_survive_the_loss_of_their_only_bootstrap_broker(cluster: Runnin
     tps = cluster.create_topic("t", partitions=3)
     victim = next(b for b in cluster.broker_ids if b != cluster.controller())
     with (
-        Consumer(cluster.address(victim), auto_offset_reset="earliest") as consumer,
+        Consumer(bootstrap_servers=cluster.address(victim), auto_offset_reset="earliest") as consumer,
         Workload(cluster.address(victim), tps) as workload,
     ):
         consumer.assign(tps)
@@ -83,8 +83,8 @@ def test_consumer_of_records_lost_in_an_unclean_election_rewinds(cluster: Runnin
     (follower,) = {*cluster.znode(tp).state.isr} - {leader}
     with (
         Producer(cluster.bootstrap_servers) as producer,
-        Consumer(cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer,
-        Consumer(cluster.bootstrap_servers, auto_offset_reset="none") as strict,
+        Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer,
+        Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="none") as strict,
     ):
 
         def write(*values: bytes) -> None:

@@ -48,7 +48,7 @@ def test_clients_get_the_advertised_address_of_their_listener(tmp_path: Path) ->
                 assert {id_: f"{each.host}:{each.port}" for id_, each in asked.brokers.items()} == {1: str(server)}
             with Producer(str(outside)) as producer:
                 producer.send("t", b"through the other listener").get(timeout=10)
-            with Consumer(str(outside), auto_offset_reset="earliest") as consumer:
+            with Consumer(bootstrap_servers=str(outside), auto_offset_reset="earliest") as consumer:
                 consumer.assign([tp])
                 assert next(iter(consumer)).value == b"through the other listener"
             assert cluster.said(1, f"listening beyond this machine at 0.0.0.0:{outside.port}: {_WARNING}") == 1

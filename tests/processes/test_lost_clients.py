@@ -36,7 +36,8 @@ with Producer(sys.argv[1]) as producer:
 CONSUME = """
 import sys
 from tidelog import Consumer, TopicPartition
-with Consumer(sys.argv[1], auto_offset_reset="latest", fetch_min_bytes=1 << 20, fetch_max_wait_ms=3_000) as consumer:
+settings = {"auto_offset_reset": "latest", "fetch_min_bytes": 1 << 20, "fetch_max_wait_ms": 3_000}
+with Consumer(bootstrap_servers=sys.argv[1], **settings) as consumer:
     consumer.assign([TopicPartition("idle", 0)])
     print("ready", flush=True)
     while True:
@@ -82,5 +83,5 @@ def test_killed_producer_leaves_acknowledged_records_once(
         lives[-1].append(number)
     assert len(lives) == CLIENTS
     assert all(life == list(range(len(life))) for life in lives)
-    with Consumer(cluster.bootstrap_servers) as consumer:
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         assert consumer.end_offsets([TopicPartition(*idle)])[idle] == 0

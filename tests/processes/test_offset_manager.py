@@ -177,8 +177,8 @@ def test_client_repeats_discovery_by_itself(cluster: RunningCluster) -> None:
     first, second = cluster.create_topic(TOPIC, partitions=2)
     wait_offsets_topic(cluster, MY_GROUP)
     with (
-        Consumer(cluster.bootstrap_servers, group_id=MY_GROUP, enable_auto_commit=False) as committer,
-        Consumer(cluster.bootstrap_servers, group_id=MY_GROUP, enable_auto_commit=False) as reader,
+        Consumer(bootstrap_servers=cluster.bootstrap_servers, group_id=MY_GROUP, enable_auto_commit=False) as committer,
+        Consumer(bootstrap_servers=cluster.bootstrap_servers, group_id=MY_GROUP, enable_auto_commit=False) as reader,
     ):
         assert reader.committed([first]) == {first: None}
         for offset in (100, 200):

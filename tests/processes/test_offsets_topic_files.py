@@ -53,7 +53,9 @@ def records(dump: str) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]
 
 def subscribed(cluster: RunningCluster, group: str, **options: Any) -> Consumer:
     """A consumer that is in the group and has its share."""
-    consumer = Consumer(cluster.bootstrap_servers, group_id=group, enable_auto_commit=False, **options)
+    consumer = Consumer(
+        bootstrap_servers=cluster.bootstrap_servers, group_id=group, enable_auto_commit=False, **options
+    )
     consumer.subscribe(["orders"])
     wait_for("an assignment", lambda: consumer.poll(200) is not None and consumer.assignment())
     return consumer

@@ -34,7 +34,7 @@ def compare(cluster: RunningCluster, tps: list[TopicPartition], rng: random.Rand
         EARLIEST,
         *(file.modified_ms + nudge for each in files.values() for file in each for nudge in (-1, 0)),
     ]
-    with Consumer(cluster.bootstrap_servers) as consumer:
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         for _ in range(QUERIES):
             target = rng.choice(times) if rng.random() < 0.5 else now_ms - rng.randrange(DAY_MS + 3_600_000)
             most = rng.choice((1, 2, 1000))

@@ -31,7 +31,7 @@ READ = """
 import sys
 from tidelog import Consumer, TopicPartition
 much = dict(max_partition_fetch_bytes=32 << 20, fetch_max_bytes=32 << 20)
-with Consumer(sys.argv[1], auto_offset_reset="earliest", **much) as consumer:
+with Consumer(bootstrap_servers=sys.argv[1], auto_offset_reset="earliest", **much) as consumer:
     consumer.assign([TopicPartition("bulk", 0)])
     while True:
         consumer.seek_to_beginning(TopicPartition("bulk", 0))

@@ -67,7 +67,7 @@ def test_subscriber_starts_from_a_point_in_time(
 ) -> None:
     target_ms = time.time_ns() // 1_000_000 - HOUR_MS
     tps = four_partitions(cluster, target_ms)
-    with Consumer(cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest") as consumer:
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest") as consumer:
         consumer.subscribe([TOPIC])
         assert assigned(consumer, 4) == set(tps)
         look_up_and_seek(consumer, target_ms)
@@ -82,6 +82,6 @@ def test_subscriber_starts_from_a_point_in_time(
                 seen[tp.partition] += [record.value for record in records]
         assert seen == {0: [b"0", b"5", b"new"], 1: [b"1", b"2", b"new"], 2: [b"new"], 3: [b"new"]}
     # The group continues after the records that were read from there.
-    with Consumer(cluster.bootstrap_servers, group_id="g", auto_offset_reset="none") as consumer:
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="none") as consumer:
         consumer.assign(tps)
         assert {tp: consumer.position(tp) for tp in tps} == consumer.end_offsets(tps)

@@ -52,7 +52,9 @@ def test_client_and_commands_report_where_each_partition_starts(
     ago = datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(hours=1)
     target_ms = now_ms - HOUR_MS
     at = [now_ms - minutes * 60_000 for minutes in (60, 30, 20)]
-    with Consumer(cluster.bootstrap_servers, auto_offset_reset="none", consumer_timeout_ms=30_000) as consumer:
+    with Consumer(
+        bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="none", consumer_timeout_ms=30_000
+    ) as consumer:
         consumer.assign(tps)
         points = consumer.seek_to_time(ago)
         assert {tp.partition: point._replace(leader_epoch=None) for tp, point in points.items()} == {
@@ -68,7 +70,7 @@ def test_client_and_commands_report_where_each_partition_starts(
         outcomes = consumer.offsets_for_times(dict.fromkeys(tps, target_ms), partial=True)
         assert [outcomes[tp].found and outcomes[tp].found.offset for tp in tps] == [2, 2, 0, None, None]
         assert [outcomes[tp].reason for tp in tps[3:]] == ["past_end", "empty"]
-    with Consumer(cluster.bootstrap_servers, auto_offset_reset=f"@{target_ms}") as consumer:
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset=f"@{target_ms}") as consumer:
         consumer.assign(tps)
         assert [consumer.position(tp) for tp in tps] == [2, 2, 0, 2, 0]
 
@@ -121,7 +123,7 @@ def test_a_record_that_no_follower_has_yet_is_above_the_high_watermark(cluster: 
     leader = cluster.leader(tp)
     with (
         Producer(cluster.bootstrap_servers, acks=1) as producer,
-        Consumer(cluster.bootstrap_servers) as consumer,
+        Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer,
     ):
         producer.send("t", b"seen", partition=0, timestamp_ms=1000).get(30)
         cluster.wait_same_end(tp)
@@ -144,7 +146,7 @@ def test_leaderless_partition_does_not_hide_the_others(cluster: RunningCluster) 
             producer.send(topic, b"v", partition=0, timestamp_ms=1000).get(30)
     cluster.kill(cluster.leader(alone))
     shell = Shell(cluster.local.home.parent, cluster.local.home)
-    with Consumer(cluster.bootstrap_servers) as consumer:
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         nowhere = TopicPartition("nowhere", 0)
         outcomes = consumer.offsets_for_times({alone: 0, tp: 0, nowhere: 0}, 10_000, partial=True)
         assert outcomes[tp].found is not None and outcomes[tp].found.offset == 0
@@ -196,7 +198,10 @@ def test_no_record_after_the_time_is_skipped_while_a_leader_dies(
     tps = cluster.create_topic("t", partitions=3)
     points: list[tuple[int, dict[TopicPartition, StartingPoint]]] = []
     victim = cluster.leader(tps[0])
-    with a_writer(cluster, tps) as written, Consumer(cluster.bootstrap_servers, auto_offset_reset="none") as consumer:
+    with (
+        a_writer(cluster, tps) as written,
+        Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="none") as consumer,
+    ):
         consumer.assign(tps)
         wait_for("some records", lambda: all(len(each) > 20 for each in written.values()))
         for number in range(120):

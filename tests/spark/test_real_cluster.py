@@ -44,7 +44,7 @@ def source(brokers: RunningCluster, topic: str, **more: str) -> dict[str, str]:
 
 
 def ends(brokers: RunningCluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    with Consumer(brokers.bootstrap_servers) as consumer:
+    with Consumer(bootstrap_servers=brokers.bootstrap_servers) as consumer:
         return consumer.end_offsets(partitions)
 
 

@@ -18,22 +18,27 @@ C = TypeVar("C", Admin, Consumer, Producer, tidelog.Admin, tidelog.Consumer, tid
 
 
 def in_memory(
-    kind: type[C], cluster: FakeCluster, *, clock: Clock | None = None, rng: random.Random | None = None, **options: Any
+    kind: type[C],
+    cluster: FakeCluster,
+    *topics: str,
+    clock: Clock | None = None,
+    rng: random.Random | None = None,
+    **options: Any,
 ) -> C:
     """Return a client whose network is the fake cluster; by default with the machine's clock and random numbers."""
     rng = rng or random.Random(next(cluster.client_seeds))
     environment = ClientEnvironment(clock=clock or SystemClock(), opener=cluster.open, rng=rng)
-    return environment.create(kind, options.pop("bootstrap_servers", cluster.bootstrap), **options)
+    return environment.create(kind, options.pop("bootstrap_servers", cluster.bootstrap), *topics, **options)
 
 
 def an_admin(cluster: FakeCluster, **options: Any) -> Admin:
     return in_memory(Admin, cluster, clock=VirtualClock(), **options)
 
 
-def a_consumer(cluster: FakeCluster, **options: Any) -> Consumer:
+def a_consumer(cluster: FakeCluster, *topics: str, **options: Any) -> Consumer:
     """Return a consumer that reads from the beginning, unless the test sets another start."""
     options.setdefault("auto_offset_reset", "earliest")
-    return in_memory(Consumer, cluster, clock=VirtualClock(), **options)
+    return in_memory(Consumer, cluster, *topics, clock=VirtualClock(), **options)
 
 
 def a_producer(cluster: FakeCluster, **options: Any) -> Producer:

@@ -25,7 +25,8 @@ def test_signature_shows_each_setting_with_its_default(client: Any) -> None:
     shown = inspect.signature(client).parameters
     defaults = {each.name: each.default for each in fields(SETTINGS[client.__name__]) if each.init}
     del defaults["bootstrap"]
-    assert {name: each.default for name, each in shown.items()} == {"bootstrap_servers": None, **defaults}
+    topics = {"topics": inspect.Parameter.empty} if client.__name__ == "Consumer" else {}
+    assert {name: each.default for name, each in shown.items()} == {**topics, "bootstrap_servers": None, **defaults}
     assert all(each.annotation is not inspect.Parameter.empty for each in shown.values())
 
 

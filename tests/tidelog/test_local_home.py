@@ -114,7 +114,7 @@ def test_clients_find_the_cluster_as_commands_do(tmp_path: Path, client: Any, mo
     assert brokers_of(client()) == "127.0.0.1:20001"
     monkeypatch.setenv("TIDELOG_BOOTSTRAP_SERVERS", "there:1")
     assert brokers_of(client()) == "there:1"
-    assert brokers_of(client("here:1")) == "here:1"
+    assert brokers_of(client(bootstrap_servers="here:1")) == "here:1"
 
 
 def test_a_malformed_environment_variable_is_named_by_a_client(monkeypatch: pytest.MonkeyPatch) -> None:

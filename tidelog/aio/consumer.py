@@ -35,7 +35,7 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
 )
 from tidelog.groups.membership.rebalance_listener import HeldListener, RebalanceListener, call_here
-from tidelog.groups.membership.subscription import ASSIGNED, Subscription
+from tidelog.groups.membership.subscription import ASSIGNED, Subscription, constructor_topics
 from tidelog.model import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -62,14 +62,24 @@ _FAIR_SHARE = 100
 
 @shows_settings(ConsumerSettings, ConsumerOptions)
 class Consumer(LoopBound):
-    """Read records from the leaders of partitions; see `tidelog.Consumer` for the settings and the calls."""
+    """Read records from the leaders of partitions; see `tidelog.Consumer` for the settings and the calls.
 
-    def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[ConsumerOptions]) -> None:
-        self._set_up(bootstrap_servers, options, ClientEnvironment())
+    The first call subscribes a consumer that was created with topics.
+    """
+
+    def __init__(
+        self, *topics: str, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[ConsumerOptions]
+    ) -> None:
+        self._set_up(bootstrap_servers, options, ClientEnvironment(), *topics)
 
     def _set_up(
-        self, bootstrap_servers: BootstrapServers | None, options: Mapping[str, Any], environment: ClientEnvironment
+        self,
+        bootstrap_servers: BootstrapServers | None,
+        options: Mapping[str, Any],
+        environment: ClientEnvironment,
+        *topics: str,
     ) -> None:
+        self._first_topics = constructor_topics(topics)
         self.settings = make_settings(ConsumerSettings, bootstrap_servers, options)
         self.clock = environment.clock
         self.client = ClusterClient(
@@ -525,6 +535,8 @@ class Consumer(LoopBound):
                 self._group = self._new_group(self._fetcher)
             self._fetcher.start()
             self.client.start()
+            if self._first_topics:
+                self.subscribe(self._first_topics)
         return self._fetcher
 
     def _new_group(self, fetcher: Fetcher) -> GroupConsumer:

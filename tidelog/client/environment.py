@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
 
 class _Client(Protocol):
-    def _set_up(
-        self, bootstrap_servers: BootstrapServers | None, options: Mapping[str, Any], environment: ClientEnvironment
-    ) -> None: ...
+    @property
+    def _set_up(self) -> Callable[..., None]: ...
 
 
 C = TypeVar("C", bound=_Client)
@@ -38,8 +37,13 @@ class ClientEnvironment:
     rng: random.Random = field(default_factory=random.Random)
     call_listener: Caller | None = None
 
-    def create(self, cls: type[C], bootstrap_servers: BootstrapServers | None = None, **options: Any) -> C:
-        """Return a client of this class in this environment; the other arguments are those of its constructor."""
+    def create(
+        self, cls: type[C], bootstrap_servers: BootstrapServers | None = None, *topics: str, **options: Any
+    ) -> C:
+        """Return a client of this class in this environment; the other arguments are those of its constructor.
+
+        Only a consumer may have topics.
+        """
         client = cls.__new__(cls)
-        client._set_up(bootstrap_servers, options, self)
+        client._set_up(bootstrap_servers, options, self, *topics)
         return client

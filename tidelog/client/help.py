@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar, get_type_hints
 
 from tidelog.client.settings import BootstrapServers, ClientSettings, setting_fields
@@ -13,6 +13,8 @@ C = TypeVar("C", bound=type)
 
 #: A `repr` names at most this many assigned partitions.
 _MOST_SHOWN = 5
+#: The types of a client's parameters that come before its settings.
+_FIRST_PARAMETERS: Mapping[str, object] = {"topics": str, "bootstrap_servers": BootstrapServers | None}
 
 
 def shows_settings(settings: type, options: type) -> Callable[[C], C]:
@@ -22,25 +24,18 @@ def shows_settings(settings: type, options: type) -> Callable[[C], C]:
     """
     hints = get_type_hints(options)
     common = {each.name for each in setting_fields(ClientSettings)}
-    parameters = [
-        inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
-        inspect.Parameter(
-            "bootstrap_servers",
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            default=None,
-            annotation=BootstrapServers | None,
-        ),
-        *(
-            inspect.Parameter(
-                each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name]
-            )
-            for each in sorted(setting_fields(settings), key=lambda each: each.name in common)
-        ),
+    shown = [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
+        for each in sorted(setting_fields(settings), key=lambda each: each.name in common)
     ]
-    signature = inspect.Signature(parameters, return_annotation=None)
 
     def show(client: C) -> C:
-        client.__init__.__signature__ = signature  # type: ignore[misc]
+        first = [
+            each.replace(annotation=_FIRST_PARAMETERS.get(each.name, inspect.Parameter.empty))
+            for each in inspect.signature(client.__init__).parameters.values()  # type: ignore[misc]
+            if each.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        client.__init__.__signature__ = inspect.Signature([*first, *shown], return_annotation=None)  # type: ignore[misc]
         return client
 
     return show

@@ -39,7 +39,7 @@ class Clients:
         settings = {"client_id": "tidelog-spark", **defaults, **self.settings}
         return _pooled(
             ("consumer", self.bootstrap_servers, *sorted(settings.items())),
-            lambda: Consumer(self.bootstrap_servers, auto_offset_reset="none", **settings),
+            lambda: Consumer(bootstrap_servers=self.bootstrap_servers, auto_offset_reset="none", **settings),
         )
 
     def producer(self) -> Producer:

@@ -97,7 +97,9 @@ def read_back(bootstrap_servers: str, promises: dict[TopicPartition, list[Promis
     Raises Failed for the first that is not, or if the partitions cannot be read within a minute.
     """
     found = 0
-    with Consumer(bootstrap_servers, client_id="compose-check", auto_offset_reset="earliest") as consumer:
+    with Consumer(
+        bootstrap_servers=bootstrap_servers, client_id="compose-check", auto_offset_reset="earliest"
+    ) as consumer:
         consumer.assign(list(promises))
         ends = consumer.end_offsets(list(promises))
         values: dict[TopicPartition, dict[int, bytes | None]] = {tp: {} for tp in promises}

@@ -72,7 +72,7 @@ class Scenario:
         servers = self._cluster.bootstrap_servers
         with ExitStack() as stack:
             self._admin = stack.enter_context(Admin(servers))
-            self._consumer = stack.enter_context(Consumer(servers, auto_offset_reset="earliest"))
+            self._consumer = stack.enter_context(Consumer(bootstrap_servers=servers, auto_offset_reset="earliest"))
             self._journal = stack.enter_context(Journal(self._cluster.directory / "journal.jsonl", TOPIC))
             self._producer = Producer(
                 servers, linger_ms=5, batch_size=64 << 10, buffer_memory=16 << 20, max_block_ms=30_000

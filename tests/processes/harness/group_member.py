@@ -85,7 +85,7 @@ def main(servers: str, group: str, topic: str, strategy: str, path: str) -> None
     with (
         open(path, "a", encoding="utf-8") as file,
         Consumer(
-            servers,
+            bootstrap_servers=servers,
             group_id=group,
             enable_auto_commit=False,
             auto_offset_reset="earliest",

@@ -174,7 +174,7 @@ class Inquirer(Background):
         self._targets = Targets(timeline, seed)
         self._rng = random.Random(seed)
         self._pause_s = pause_s
-        self._consumer = Consumer(bootstrap_servers, client_id="inquirer")
+        self._consumer = Consumer(bootstrap_servers=bootstrap_servers, client_id="inquirer")
 
     def once(self) -> None:
         tps = list(self._timeline.sent)
@@ -255,7 +255,9 @@ def read_times(
 ) -> dict[TopicPartition, list[ConsumerRecord]]:
     """Every record of the final log, from the leaders."""
     found: dict[TopicPartition, list[ConsumerRecord]] = {tp: [] for tp in tps}
-    with Consumer(bootstrap_servers, client_id="final read", auto_offset_reset="earliest") as consumer:
+    with Consumer(
+        bootstrap_servers=bootstrap_servers, client_id="final read", auto_offset_reset="earliest"
+    ) as consumer:
         consumer.assign(list(tps))
         consumer.seek_to_beginning(*tps)
         ends = consumer.end_offsets(list(tps))

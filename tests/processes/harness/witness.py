@@ -20,7 +20,7 @@ class Witness(Background):
 
     def once(self) -> None:
         if self._consumer is None:
-            self._consumer = Consumer(self._servers, client_id="witness", auto_offset_reset="none")
+            self._consumer = Consumer(bootstrap_servers=self._servers, client_id="witness", auto_offset_reset="none")
             self._consumer.assign(list(self._seen))
             for tp in self._seen:
                 self._consumer.seek(tp, 0)

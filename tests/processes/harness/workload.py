@@ -125,7 +125,7 @@ def read_all(
 ) -> dict[TopicPartition, list[tuple[int, int]]]:
     """(offset, number) of every record in the log, by partition."""
     found: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in tps}
-    with Consumer(bootstrap_servers, client_id="check", auto_offset_reset="earliest") as consumer:
+    with Consumer(bootstrap_servers=bootstrap_servers, client_id="check", auto_offset_reset="earliest") as consumer:
         consumer.assign(list(tps))
         consumer.seek_to_beginning(*tps)
         ends = consumer.end_offsets(list(tps))

@@ -120,7 +120,7 @@ def consume(
     with (
         interrupted_by(*handled_signals),
         Consumer(
-            servers,
+            bootstrap_servers=servers,
             client_id="tidelog-consume",
             group_id=group,
             session_timeout_ms=SESSION_TIMEOUT_MS,

@@ -77,7 +77,7 @@ def offsets(
 
     timeout_ms = round(timeout * 1000)
     with Consumer(
-        servers,
+        bootstrap_servers=servers,
         client_id="tidelog-offsets",
         default_api_timeout_ms=timeout_ms,
         bootstrap_timeout_ms=min(timeout_ms, 5_000),

@@ -26,6 +26,7 @@ from tidelog.timestamps import Timestamp
 class Consumer(BlockingClient[AsyncConsumer]):
     """Read records from the leaders of partitions. Only one thread at a time may use a consumer, and no forked process.
 
+    topics                      topics to subscribe to, as `subscribe` does; without them, call `subscribe` or `assign`
     bootstrap_servers           "host:port,host:port" or a list; by default $TIDELOG_BOOTSTRAP_SERVERS, else the cluster
                                 of this user's last `tidelog up`
     auto_offset_reset           where to start without a valid position: "latest" (default), "earliest", a duration (a
@@ -68,13 +69,20 @@ class Consumer(BlockingClient[AsyncConsumer]):
     returns nothing instead), and errors of a broker that are not retriable.
     """
 
-    def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[ConsumerOptions]) -> None:
-        self._set_up(bootstrap_servers, options, ClientEnvironment())
+    def __init__(
+        self, *topics: str, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[ConsumerOptions]
+    ) -> None:
+        self._set_up(bootstrap_servers, options, ClientEnvironment(), *topics)
 
     def _set_up(
-        self, bootstrap_servers: BootstrapServers | None, options: Mapping[str, Any], environment: ClientEnvironment
+        self,
+        bootstrap_servers: BootstrapServers | None,
+        options: Mapping[str, Any],
+        environment: ClientEnvironment,
+        *topics: str,
     ) -> None:
-        core = replace(environment, call_listener=in_caller).create(AsyncConsumer, bootstrap_servers, **options)
+        of_caller = replace(environment, call_listener=in_caller)
+        core = of_caller.create(AsyncConsumer, bootstrap_servers, *topics, **options)
         super().__init__(core, "tidelog-consumer", core.settings.default_api_timeout_ms)
 
     def __repr__(self) -> str:

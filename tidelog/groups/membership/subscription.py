@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tidelog import arguments
 from tidelog.errors import ArgumentTypeError, ArgumentValueError, IllegalStateError
@@ -11,6 +12,25 @@ from tidelog.errors import ArgumentTypeError, ArgumentValueError, IllegalStateEr
 #: Messages of IllegalStateError: a consumer either subscribes, or is assigned partitions.
 SUBSCRIBED = "this consumer is subscribed: unsubscribe before you assign partitions"
 ASSIGNED = "this consumer was assigned partitions by hand: unsubscribe before you subscribe"
+
+
+def constructor_topics(topics: Sequence[Any]) -> list[str]:
+    """Return the topics that a consumer's constructor was given, and check them.
+
+    Raises ArgumentValueError for an address, which older versions took here; ArgumentTypeError for a value that is not
+    a str; InvalidTopicError.
+    """
+    for each in topics:
+        if not isinstance(each, str):
+            raise ArgumentTypeError(
+                f"Consumer takes topics, as in Consumer('orders', 'bills'), not {arguments.shown(each)}: "
+                "pass addresses as bootstrap_servers="
+            )
+        if ":" in each:
+            raise ArgumentValueError(
+                f"Consumer takes topics, and {arguments.shown(each)} is none: pass addresses as bootstrap_servers="
+            )
+    return arguments.topics("topics", topics)
 
 
 class Subscription:

@@ -43,7 +43,7 @@ _FOLLOWER_P99 = Figure("cluster-slow.follower-p99", "… in milliseconds", "ms")
 _READER = """
 import sys
 from tidelog import Consumer, TopicPartition
-consumer = Consumer(sys.argv[1], auto_offset_reset="earliest")
+consumer = Consumer(bootstrap_servers=sys.argv[1], auto_offset_reset="earliest")
 consumer.assign([TopicPartition(sys.argv[2], 0)])
 while True:
     if consumer.poll(timeout_ms=1000):

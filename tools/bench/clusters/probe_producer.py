@@ -94,7 +94,7 @@ class Reader:
 
     def __init__(self, bootstrap_servers: str, tps: Sequence[TopicPartition]) -> None:
         self.arrivals: dict[TopicPartition, list[float]] = {tp: [] for tp in tps}
-        self._consumer = Consumer(bootstrap_servers, client_id="bench", auto_offset_reset="latest")
+        self._consumer = Consumer(bootstrap_servers=bootstrap_servers, client_id="bench", auto_offset_reset="latest")
         self._consumer.assign(tps)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)

@@ -113,7 +113,7 @@ def look_up_async(cluster: ClusterUnderTest, log: FilledTopic, requests: int) ->
     warm(cluster, log)
 
     async def measure_all() -> LookUpTimings:
-        async with AsyncConsumer(cluster.bootstrap_servers, client_id="bench") as consumer:
+        async with AsyncConsumer(bootstrap_servers=cluster.bootstrap_servers, client_id="bench") as consumer:
             return await _one_after_the_other(cluster, log, requests, consumer.offsets_for_times)
 
     return uvloop.run(measure_all())
@@ -122,7 +122,7 @@ def look_up_async(cluster: ClusterUnderTest, log: FilledTopic, requests: int) ->
 def look_up_sync(cluster: ClusterUnderTest, log: FilledTopic, requests: int) -> LookUpTimings:
     """Make the look-ups of `look_up_async` by the synchronous consumer."""
     warm(cluster, log)
-    with Consumer(cluster.bootstrap_servers, client_id="bench") as consumer:
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers, client_id="bench") as consumer:
 
         async def look_up(targets: _Targets) -> _Found:
             return consumer.offsets_for_times(targets)
@@ -138,7 +138,7 @@ def fetch_beginning(cluster: ClusterUnderTest, log: FilledTopic, requests: int) 
     [tp] = log.tps
 
     async def measure_all() -> LookUpTimings:
-        async with AsyncConsumer(cluster.bootstrap_servers, client_id="bench") as consumer:
+        async with AsyncConsumer(bootstrap_servers=cluster.bootstrap_servers, client_id="bench") as consumer:
 
             async def look_up(targets: _Targets) -> _Found:
                 beginning = await consumer.beginning_offsets(list(targets))

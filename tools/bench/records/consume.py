@@ -58,7 +58,7 @@ def _while_producing(cluster: ClusterUnderTest, size: int, seconds: float) -> fl
     servers = cluster.bootstrap_servers
     arguments = (servers, tps[0].topic, str(_PARTITIONS), str(size), str(seconds))
     writer = [sys.executable, "-P", "-m", "tools.bench.records.ready_made", *arguments]
-    with Consumer(servers, client_id="bench", auto_offset_reset="earliest") as consumer:
+    with Consumer(bootstrap_servers=servers, client_id="bench", auto_offset_reset="earliest") as consumer:
         consumer.assign(tps)
         consumer.poll()
         with supervised(writer, KILL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

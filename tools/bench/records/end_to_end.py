@@ -51,7 +51,7 @@ def main(bootstrap_servers: str, topic: str) -> None:
 
     Return if no record comes for a minute.
     """
-    with Consumer(bootstrap_servers, client_id="bench", auto_offset_reset="earliest") as consumer:
+    with Consumer(bootstrap_servers=bootstrap_servers, client_id="bench", auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         consumer.poll()
         print("reading", flush=True)

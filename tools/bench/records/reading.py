@@ -56,7 +56,7 @@ def read_columns(bootstrap_servers: str, tps: Sequence[TopicPartition], count: i
 def check(bootstrap_servers: str, tps: Sequence[TopicPartition], count: int, size: int) -> None:
     """Raise NotMeasured unless the partitions hold exactly `count` readable records with values of `size` bytes."""
     read = read_columns(bootstrap_servers, tps, count)
-    with Consumer(bootstrap_servers, client_id="bench") as consumer:
+    with Consumer(bootstrap_servers=bootstrap_servers, client_id="bench") as consumer:
         ends = sum(consumer.end_offsets(tps).values())
     if not read.records == ends == count or read.size_bytes != count * size:
         raise NotMeasured(f"{count} records acknowledged, {ends} in the log, {read.records} read")
@@ -64,7 +64,7 @@ def check(bootstrap_servers: str, tps: Sequence[TopicPartition], count: int, siz
 
 def _read(bootstrap_servers: str, tps: Sequence[TopicPartition], count: int, polled: _Polled) -> Read:
     found = size_bytes = 0
-    with Consumer(bootstrap_servers, client_id="bench", auto_offset_reset="earliest") as consumer:
+    with Consumer(bootstrap_servers=bootstrap_servers, client_id="bench", auto_offset_reset="earliest") as consumer:
         consumer.assign(tps)
         started = time.perf_counter()
         while found < count and time.perf_counter() - started < _TIMEOUT_S:

@@ -285,7 +285,7 @@ class BitFlipped(FaultBase):
         part of the run, so the checker verifies its records as those of any other reader.
         """
         name, records = f"bit-flip-{rng.getrandbits(32)}", list[ConsumerRecord]()
-        async with Consumer(target.bootstrap_servers) as consumer:
+        async with Consumer(bootstrap_servers=target.bootstrap_servers) as consumer:
             consumer.assign([tp])
             consumer.seek(tp, offset)
             began = time.monotonic_ns()

@@ -195,7 +195,7 @@ def fetch_from(starts: Mapping[TopicPartition, int]) -> bytes:
 
 
 async def _starts(target: Target) -> Mapping[TopicPartition, int]:
-    async with Consumer(target.bootstrap_servers) as consumer:
+    async with Consumer(bootstrap_servers=target.bootstrap_servers) as consumer:
         return await consumer.beginning_offsets(target.tps)
 
 

@@ -216,7 +216,7 @@ class ClockBehind(CallFault):
         """Read new records of the partition until cancelled, and note how far their timestamps are from this machine's
         clock at most.
         """
-        async with Consumer(target.bootstrap_servers) as consumer:
+        async with Consumer(bootstrap_servers=target.bootstrap_servers) as consumer:
             consumer.assign([tp])
             consumer.seek_to_end(tp)
             while True:

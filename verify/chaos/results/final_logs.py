@@ -30,7 +30,7 @@ async def read_final_logs(servers: str, tps: Sequence[TopicPartition], directory
     Raise TimeoutError after 120 s, because the final state is unknown then, and write nothing. Errors of the consumer
     pass through.
     """
-    async with Consumer(servers, client_id="final-read", auto_offset_reset="none") as consumer:
+    async with Consumer(bootstrap_servers=servers, client_id="final-read", auto_offset_reset="none") as consumer:
         try:
             async with asyncio.timeout(_LONGEST_S):
                 logs = await read_leaders(consumer, tps)
