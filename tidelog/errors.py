@@ -11,6 +11,7 @@
         ├── BufferExhaustedError, ClosedError, ConfigError, LocalError, NoBrokersError, DataLossError, OverloadedError
         ├── InternalError       a background task failed because of a defect of this client; the cause is chained
         ├── CommitFailedError, IllegalStateError
+        ├── SerializationError, RecordDeserializationError      a user's function failed; the cause is chained
         ├── ArgumentTypeError (also a TypeError), ArgumentValueError (also a ValueError): a wrong argument of a call
         └── HistoryError        the checker's input is not a history
     raised inside a broker only (TidelogErrors): DataDirectoryError, UncleanableLogError, CleaningAbortedError
@@ -107,10 +108,12 @@ __all__ = [
     "PreferredLeaderNotAvailableError",
     "ProtocolError",
     "RebalanceInProgressError",
+    "RecordDeserializationError",
     "RecordListTooLargeError",
     "ReplicaNotAvailableError",
     "RequestTimedOutError",
     "SecondsForMillisecondsWarning",
+    "SerializationError",
     "StaleBrokerEpochError",
     "StaleControllerEpochError",
     "StorageError",
@@ -741,7 +744,10 @@ class BufferExhaustedError(ClientError):
 
 
 class OverloadedError(ClientError):
-    """One connection has as many requests in flight or in its queue as it may have; nothing was sent."""
+    """One connection has as many requests in flight or in its queue as it may have, or one consumer as many commits.
+
+    Nothing was sent.
+    """
 
     retriable = True
 
@@ -768,6 +774,49 @@ class CommitFailedError(ClientError):
 
 class IllegalStateError(ClientError):
     """The call is not allowed in the client's present state, which the message names."""
+
+
+class SerializationError(ClientError):
+    """A producer's key_serializer or value_serializer raised an exception, which is `__cause__`; nothing was sent.
+
+    topic   the topic of the record
+    field   "key" or "value"
+    """
+
+    def __init__(self, message: str, *, topic: str, field: str) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.field = field
+
+
+class RecordDeserializationError(ClientError):
+    """A consumer's key_deserializer or value_deserializer raised an exception, which is `__cause__`.
+
+    The consumer's position stays at the record. `consumer.seek(error.topic_partition, error.offset + 1)` goes past it.
+
+    topic_partition, offset, timestamp   those of the record; the timestamp is in ms
+    field                                "key" or "value"
+    key, value                           the record's bytes, or None
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic_partition: TopicPartition,
+        offset: int,
+        timestamp: int,
+        field: str,
+        key: bytes | None,
+        value: bytes | None,
+    ) -> None:
+        super().__init__(message)
+        self.topic_partition = topic_partition
+        self.offset = offset
+        self.timestamp = timestamp
+        self.field = field
+        self.key = key
+        self.value = value
 
 
 class ArgumentTypeError(ClientError, TypeError):

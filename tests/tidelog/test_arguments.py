@@ -169,6 +169,7 @@ CALLS: dict[type, dict[str, Call]] = {
         "seek": Call({"partition": TP, "offset": 0}, {"partition": PARTITIONS, "offset": OFFSETS}),
         "seek_to_time": Call({"time": 0}, {"time": TIMES, **MS}),
         "poll": Call({}, {"timeout_ms": [None, *TIMEOUTS_MS], "max_records": [*NO_INTEGERS, 0, -1, 2**63]}),
+        "consume": Call({}, {"max_records": [None, *NO_INTEGERS, 0, -1, 2**63], "timeout_ms": [None, *TIMEOUTS_MS]}),
         "poll_batches": Call({}, {"timeout_ms": [None, *TIMEOUTS_MS]}),
         "position": Call({"partition": TP}, {"partition": PARTITIONS, **MS}),
         "highwater": Call({"partition": TP}, {"partition": PARTITIONS}),

@@ -256,11 +256,16 @@ def test_records_of_an_interrupted_poll_come_again(monkeypatch: pytest.MonkeyPat
     put(*cluster.create("t"), b"0", b"1", b"2")
     with in_memory(Consumer, cluster, auto_offset_reset="earliest") as consumer:
         consumer.assign([P0])
-        for name, values in (("poll", lambda polled: [record.value for record in polled[P0]]), ("poll_batches", len)):
+        calls: list[tuple[str, Callable[[], Any]]] = [
+            ("_poll", lambda: [record.value for record in consumer.poll(5000)[P0]]),
+            ("_consume", lambda: [record.value for record in consumer.consume(3, 5000)]),
+            ("poll_batches", lambda: len(consumer.poll_batches(5000))),
+        ]
+        for name, call in calls:
             with interrupted_when_done(consumer._core, name, monkeypatch), pytest.raises(KeyboardInterrupt):
-                getattr(consumer, name)(5000)
+                call()
             assert consumer.position(P0) == 0
-            assert values(getattr(consumer, name)(5000)) in ([b"0", b"1", b"2"], 1)
+            assert call() in ([b"0", b"1", b"2"], 1)
             consumer.seek(P0, 0)
 
 
@@ -269,8 +274,8 @@ def interrupted_when_done(core: Any, name: str, monkeypatch: pytest.MonkeyPatch)
     """Raise KeyboardInterrupt when the loop has the answer, before the caller has it."""
     real, main_thread = getattr(core, name), threading.get_ident()
 
-    async def struck(*arguments: Any) -> Any:
-        answer = await real(*arguments)
+    async def struck(*arguments: Any, **named: Any) -> Any:
+        answer = await real(*arguments, **named)
         signal.pthread_kill(main_thread, signal.SIGALRM)
         return answer
 

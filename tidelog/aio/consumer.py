@@ -7,13 +7,14 @@ import builtins
 import contextlib
 import re
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from tidelog import arguments
 from tidelog.client.cluster_client import ClusterClient
+from tidelog.client.consumer.deserialization import Deserializer, Polled
 from tidelog.client.consumer.fetching.assigned_partition import AssignedPartition
 from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchedBatches
 from tidelog.client.consumer.fetching.fetcher import Fetcher
@@ -31,6 +32,7 @@ from tidelog.errors import (
     ClosedError,
     IllegalStateError,
     InvalidGroupIdError,
+    RecordDeserializationError,
     TimeoutError,
     UnknownTopicOrPartitionError,
 )
@@ -56,8 +58,13 @@ if TYPE_CHECKING:  # imported when a consumer has a group, because consumers wit
 ITERATION_POLL_MS = 1_000
 #: How long a consumer that closes tries to commit and to leave its group, unless `timeout_ms` is given.
 CLOSE_TIMEOUT_MS = 10_000
+#: Timeout of `consume`, unless `timeout_ms` is given.
+CONSUME_TIMEOUT_MS = 1_000
 #: Records are taken from the partitions in turn, up to this many at a time, so that each partition gets its share.
 _FAIR_SHARE = 100
+
+#: Takes data from the buffers, and returns the partitions that gave some; see `Consumer._wait_for_data`.
+Take = Callable[[Fetcher, Callable[[], bool]], Collection[TopicPartition]]
 
 
 @shows_settings(ConsumerSettings, ConsumerOptions)
@@ -98,6 +105,7 @@ class Consumer(LoopBound):
         self._offsets: CommittedOffsets | None = None
         self._group: GroupConsumer | None = None
         self._ungrouped: TopicSubscription | None = None
+        self._deserializer = Deserializer.of(self.settings.key_deserializer, self.settings.value_deserializer)
         self.poll_remainder = PollRemainder()
 
     async def start(self) -> Self:
@@ -287,47 +295,29 @@ class Consumer(LoopBound):
         """Return the assigned partitions that are paused."""
         return {tp for tp, assigned in self._started().partitions.items() if assigned.paused}
 
-    async def poll(
-        self, timeout_ms: int = 0, max_records: int | None = None
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+    async def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> Polled:
         """Return fetched records at once if there are any, else those that arrive within `timeout_ms`, else nothing.
 
         The result has at most `max_records` records (default `max_poll_records`), for each partition in offset order.
         See `tidelog.Consumer.poll` for the errors.
         """
-        limit = self.settings.max_poll_records
-        if max_records is not None:
-            limit = arguments.whole("max_records", max_records, 1)
-        found: dict[TopicPartition, list[ConsumerRecord]] = {}
+        return await self._read(partial(self._poll, max_records=max_records), timeout_ms)
 
-        def take(fetcher: Fetcher) -> Collection[TopicPartition]:
-            left = limit
-            while left:
-                before = left
-                for tp, assigned in fetcher.partitions.items():
-                    records = assigned.take_records(min(left, _FAIR_SHARE)) if left and assigned.is_shown else []
-                    if records:
-                        found.setdefault(tp, []).extend(records)
-                        left -= len(records)
-                if left == before:
-                    break
-            if not left:
-                # Move the partitions that gave records to the end, because the limit may have left out others.
-                for tp in found:
-                    fetcher.partitions[tp] = fetcher.partitions.pop(tp)
-            return found.keys()
+    async def consume(self, max_records: int = 500, timeout_ms: int = CONSUME_TIMEOUT_MS) -> list[ConsumerRecord]:
+        """Wait until `max_records` records have arrived or `timeout_ms` has passed, and return them as one list.
 
-        await self._wait_for_data(timeout_ms, take)
-        return found
+        See `tidelog.Consumer.consume`.
+        """
+        return in_one_list(await self._read(partial(self._consume, max_records=max_records), timeout_ms))
 
     async def poll_batches(self, timeout_ms: int = 0) -> dict[TopicPartition, FetchedBatches]:
         """Return fetched batches undecoded, for each partition those of one fetch answer; wait like `poll`.
 
-        The position moves past the batches. `max_poll_records` does not apply.
+        The position moves past the batches. `max_poll_records` and the deserializers do not apply.
         """
         found: dict[TopicPartition, FetchedBatches] = {}
 
-        def take(fetcher: Fetcher) -> Collection[TopicPartition]:
+        def take(fetcher: Fetcher, is_last: Callable[[], bool]) -> Collection[TopicPartition]:
             for tp, assigned in fetcher.partitions.items():
                 if assigned.is_shown and (batches := assigned.take_batches()):
                     found[tp] = batches
@@ -453,10 +443,17 @@ class Consumer(LoopBound):
 
         The iteration stops if no record arrives for `consumer_timeout_ms`; None: it waits without a limit.
         """
-        while (record := self.poll_remainder.next()) is None:
-            if not await self.fill_remainder():
-                raise StopAsyncIteration
-        return record
+        while True:
+            if (record := self.poll_remainder.next()) is None:
+                if not await self.fill_remainder():
+                    raise StopAsyncIteration
+            elif self._deserializer is None:
+                return record
+            else:
+                try:
+                    return self._deserializer.record(record)
+                except RecordDeserializationError as error:
+                    self._refuse([error])
 
     async def fill_remainder(self) -> bool:
         """Poll for an iteration, and hold the records for `poll_remainder.next`.
@@ -465,7 +462,7 @@ class Consumer(LoopBound):
         also if no record arrived within a second.
         """
         limit_ms = self.settings.consumer_timeout_ms
-        polled = await self.poll(ITERATION_POLL_MS if limit_ms is None else limit_ms)
+        polled = await self._poll(ITERATION_POLL_MS if limit_ms is None else limit_ms)
         partitions = self._started().partitions
         self.poll_remainder.take({partitions[tp]: records for tp, records in polled.items()})
         return bool(polled) or limit_ms is None
@@ -511,6 +508,70 @@ class Consumer(LoopBound):
         """Return the texts of the group and the assignment, as `repr` shows them."""
         assigned = list(self._fetcher.partitions) if self._fetcher is not None and not self.closed else []
         return f"group_id={self.settings.group_id!r}", f"assignment={assignment_repr(assigned)}"
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    async def _read(self, poll: Callable[[int], Awaitable[Polled]], timeout_ms: int) -> Polled:
+        """Call `poll(timeout_ms)`, and return its records, deserialized.
+
+        If no record before those that cannot be deserialized is left, the next poll raises the error.
+        """
+        while True:
+            polled = await poll(timeout_ms)
+            if self._deserializer is None:
+                return polled
+            found, errors = self._deserializer.polled(polled)
+            if errors:
+                self._refuse(errors)
+            if found or not errors:
+                return found
+            timeout_ms = 0
+
+    def _refuse(self, errors: Iterable[RecordDeserializationError]) -> None:
+        """Set the positions back to the records of these errors, which the next poll raises.
+
+        The records after them were polled too. A partition whose position is no longer after its record is left out.
+        """
+        fetcher = self._started()
+        for error in errors:
+            assigned = fetcher.partitions.get(error.topic_partition)
+            if assigned is not None and assigned.position is not None and assigned.position > error.offset:
+                assigned.refuse(error.offset, error)
+                self._has_pending_error = True
+
+    async def _poll(self, timeout_ms: int, max_records: int | None = None) -> Polled:
+        """Return records like `poll`, with bytes as keys and values."""
+        limit = self.settings.max_poll_records
+        if max_records is not None:
+            limit = arguments.whole("max_records", max_records, 1)
+        found: Polled = {}
+
+        def take(fetcher: Fetcher, is_last: Callable[[], bool]) -> Collection[TopicPartition]:
+            _take_records(fetcher, limit, found)
+            return found.keys()
+
+        await self._wait_for_data(timeout_ms, take)
+        return found
+
+    async def _consume(self, timeout_ms: int, max_records: int) -> Polled:
+        """Return records like `consume`, by partition, with bytes as keys and values.
+
+        While this call waits for more records, the position stays before all of them, so that a rebalance, a commit or
+        `close` meanwhile does not count them as consumed.
+        """
+        limit = arguments.whole("max_records", max_records, 1)
+        found: Polled = {}
+
+        def take(fetcher: Fetcher, is_last: Callable[[], bool]) -> Collection[TopicPartition]:
+            left = _take_records(fetcher, limit, found)
+            if left and not (found and is_last()):
+                self.poll_remainder.take({fetcher.partitions[tp]: records for tp, records in found.items()})
+                self.poll_remainder.give_back()
+                found.clear()
+            return found.keys()
+
+        await self._wait_for_data(timeout_ms, take)
+        return found
 
     # --- helpers ----------------------------------------------------------------------------------
 
@@ -587,9 +648,11 @@ class Consumer(LoopBound):
         self._started()
         return await end_of_each(self.client, wanted, which, time_limit_ms, self.settings.isolation_level)
 
-    async def _wait_for_data(self, timeout_ms: int, take: Callable[[Fetcher], Collection[TopicPartition]]) -> None:
+    async def _wait_for_data(self, timeout_ms: int, take: Take) -> None:
         """Wait until `take` finds something in the buffers, or until the timeout.
 
+        `take` also gets a function that returns whether it must not wait for more, because the time is over or an error
+        is due.
         Data comes before errors. A new error is raised by the next call at the latest. While an error that was raised
         lasts, a call raises it again only when the call's own time is over.
         """
@@ -605,9 +668,7 @@ class Consumer(LoopBound):
             if self._subscriber is not None:
                 self._subscriber.end_poll()
 
-    async def _wait(
-        self, begun_ms: int, timeout_ms: int, take: Callable[[Fetcher], Collection[TopicPartition]]
-    ) -> None:
+    async def _wait(self, begun_ms: int, timeout_ms: int, take: Take) -> None:
         while True:
             fetcher = self._started()
             fetcher.arrived.clear()
@@ -618,7 +679,10 @@ class Consumer(LoopBound):
             if self._has_pending_error:
                 self._has_pending_error = False
                 self._raise_errors(fetcher, StandingError.is_new)
-            if found := take(fetcher):
+            waited_ms = self.clock.monotonic_ms() - begun_ms
+            is_over = waited_ms >= timeout_ms
+            is_due = partial(StandingError.is_due, waited_ms=waited_ms, is_over=is_over)
+            if found := take(fetcher, lambda: is_over or self._has_error(fetcher, is_due)):  # noqa: B023 called at once
                 # The next call raises these errors before it returns data, so that data cannot hide them for long.
                 self._has_pending_error = self.client.background.has_failed or any(
                     assigned.standing_error.is_new() and assigned.is_shown and tp not in found
@@ -626,9 +690,7 @@ class Consumer(LoopBound):
                 )
                 fetcher.wake()
                 return
-            waited_ms = self.clock.monotonic_ms() - begun_ms
-            is_over = waited_ms >= timeout_ms
-            self._raise_errors(fetcher, partial(StandingError.is_due, waited_ms=waited_ms, is_over=is_over))
+            self._raise_errors(fetcher, is_due)
             if is_over:
                 # A poll with timeout 0 still lets the event loop handle answers that have arrived meanwhile.
                 await asyncio.sleep(0)
@@ -651,10 +713,17 @@ class Consumer(LoopBound):
         if (error := fetcher.unassigned_error) is not None:
             fetcher.unassigned_error = None
             raise error
-        shown = [assigned.standing_error for assigned in fetcher.partitions.values() if assigned.is_shown]
-        for standing_error in (fetcher.cluster_error, *shown):
+        for standing_error in _shown_errors(fetcher):
             if is_due(standing_error):
                 standing_error.raise_it()
+
+    def _has_error(self, fetcher: Fetcher, is_due: Callable[[StandingError], bool]) -> bool:
+        """Return whether `_raise_errors` would raise an error."""
+        return (
+            self.client.background.has_failed
+            or fetcher.unassigned_error is not None
+            or any(each.error is not None and is_due(each) for each in _shown_errors(fetcher))
+        )
 
     def _timeout_ms(self, timeout_ms: int | None) -> int:
         if timeout_ms is None:
@@ -663,3 +732,33 @@ class Consumer(LoopBound):
 
     def _deadline_ms(self, timeout_ms: int | None) -> int:
         return self.clock.monotonic_ms() + self._timeout_ms(timeout_ms)
+
+
+def in_one_list(polled: Mapping[TopicPartition, list[ConsumerRecord]]) -> list[ConsumerRecord]:
+    """Return the records of all partitions, one partition after the other."""
+    return [record for records in polled.values() for record in records]
+
+
+def _take_records(fetcher: Fetcher, limit: int, found: Polled) -> int:
+    """Move up to `limit` records from the buffers to `found`; return how many fewer were there."""
+    left = limit
+    while left:
+        before = left
+        for tp, assigned in fetcher.partitions.items():
+            records = assigned.take_records(min(left, _FAIR_SHARE)) if left and assigned.is_shown else []
+            if records:
+                found.setdefault(tp, []).extend(records)
+                left -= len(records)
+        if left == before:
+            break
+    if not left:
+        # Move the partitions that gave records to the end, because the limit may have left out others.
+        for tp in found:
+            fetcher.partitions[tp] = fetcher.partitions.pop(tp)
+    return left
+
+
+def _shown_errors(fetcher: Fetcher) -> list[StandingError]:
+    """Return the standing errors of the cluster and of the partitions whose records the reader may get."""
+    shown = [assigned.standing_error for assigned in fetcher.partitions.values() if assigned.is_shown]
+    return [fetcher.cluster_error, *shown]

@@ -15,6 +15,7 @@ from tidelog.client.help import client_repr, shows_settings
 from tidelog.client.producer.accumulator import TopicQueues
 from tidelog.client.producer.record_future import RecordFuture, RecordRun
 from tidelog.client.producer.sender import Sender
+from tidelog.client.producer.serialization import Serializer
 from tidelog.client.settings import BootstrapServers, ProducerOptions, ProducerSettings, make_settings
 from tidelog.client.tasks.async_event import Flag
 from tidelog.client.tasks.lifecycle import LoopBound
@@ -54,6 +55,7 @@ class Producer(LoopBound):
             rng=environment.rng,
             allow_auto_create_topics=self.settings.allow_auto_create_topics,
         )
+        self._serializer = Serializer.of(self.settings.key_serializer, self.settings.value_serializer)
         self.closed = False
         self._sender: Sender | None = None
 
@@ -68,9 +70,9 @@ class Producer(LoopBound):
     async def send(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: Any = None,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: Timestamp | None = None,
@@ -84,6 +86,8 @@ class Producer(LoopBound):
             topic = arguments.topic("topic", topic)
         if partition is not None:
             partition = arguments.partition_number("partition", partition)
+        if self._serializer is not None:
+            key, value = self._serializer(topic, key, value)
         key = arguments.record_bytes("key", key)
         value = arguments.record_bytes("value", value)
         pairs = arguments.headers("headers", headers)
@@ -131,7 +135,7 @@ class Producer(LoopBound):
             topic, partition, lambda queues: accumulator.append_batch(queues, partition, ready_made, clock_ms)
         )
 
-    async def send_and_wait(self, topic: str, value: bytes | None = None, **rest: Any) -> RecordMetadata:
+    async def send_and_wait(self, topic: str, value: Any = None, **rest: Any) -> RecordMetadata:
         """Send a record, wait for its acknowledgement, and return its partition and offset, or raise its error.
 
         `rest` are the keyword arguments of `send`.

@@ -50,6 +50,8 @@ class ProducerOptions(ClientOptions, total=False):
     retries: int
     partitioner: Partitioner
     allow_auto_create_topics: bool
+    key_serializer: Callable[[Any], bytes] | None
+    value_serializer: Callable[[Any], bytes] | None
 
 
 class ConsumerOptions(ClientOptions, total=False):
@@ -76,6 +78,8 @@ class ConsumerOptions(ClientOptions, total=False):
     max_poll_interval_ms: int
     partition_assignment_strategy: str | Sequence[str]
     allow_auto_create_topics: bool
+    key_deserializer: Callable[[bytes], Any] | None
+    value_deserializer: Callable[[bytes], Any] | None
 
 
 class AdminOptions(ClientOptions, total=False):
@@ -127,6 +131,8 @@ class ProducerSettings(ClientSettings):
     retries: int = INT32_MAX
     partitioner: Partitioner = partition_for_key
     allow_auto_create_topics: bool = False
+    key_serializer: Callable[[Any], bytes] | None = None
+    value_serializer: Callable[[Any], bytes] | None = None
     idempotent: bool = field(init=False)
     codec: Codec = field(init=False)
 
@@ -162,6 +168,8 @@ class ProducerSettings(ClientSettings):
         if not callable(self.partitioner):
             raise ConfigError(f"partitioner must be callable, not {self.partitioner!r}")
         _check(self, "allow_auto_create_topics", arguments.flag)
+        _function_or_none(self, "key_serializer")
+        _function_or_none(self, "value_serializer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +201,8 @@ class ConsumerSettings(ClientSettings):
     max_poll_interval_ms: int = 300_000
     partition_assignment_strategy: Any = ("range", "roundrobin")
     allow_auto_create_topics: bool = False
+    key_deserializer: Callable[[bytes], Any] | None = None
+    value_deserializer: Callable[[bytes], Any] | None = None
     reset_strategy: ResetStrategy = field(init=False)
 
     def __post_init__(self) -> None:
@@ -218,6 +228,8 @@ class ConsumerSettings(ClientSettings):
         _whole(self, "default_api_timeout_ms", 1)
         _check(self, "check_crcs", arguments.flag)
         _check(self, "allow_auto_create_topics", arguments.flag)
+        _function_or_none(self, "key_deserializer")
+        _function_or_none(self, "value_deserializer")
         self._check_group()
 
     def _check_group(self) -> None:
@@ -318,6 +330,12 @@ def _check(settings: object, name: str, check: Callable[[str, object], object]) 
         check(name, getattr(settings, name))
     except (TypeError, ValueError) as error:
         raise ConfigError(str(error)) from None
+
+
+def _function_or_none(settings: object, name: str) -> None:
+    value = getattr(settings, name)
+    if value is not None and not callable(value):
+        raise ConfigError(f"{name} must be None or a function of one value, not {arguments.shown(value)}")
 
 
 def setting_fields(settings: Any) -> list[Field[Any]]:

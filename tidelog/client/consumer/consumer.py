@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, Self, Unpack, overload
 
 from tidelog import arguments
-from tidelog.aio.consumer import CLOSE_TIMEOUT_MS
+from tidelog.aio.consumer import CLOSE_TIMEOUT_MS, CONSUME_TIMEOUT_MS, in_one_list
 from tidelog.aio.consumer import Consumer as AsyncConsumer
 from tidelog.client.blocking.blocking_client import BlockingClient
 from tidelog.client.blocking.io_thread import in_caller
+from tidelog.client.consumer.deserialization import Polled
 from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchedBatches
 from tidelog.client.consumer.seek_to_time import StartingPoint
 from tidelog.client.environment import ClientEnvironment
 from tidelog.client.help import client_repr, shows_settings
 from tidelog.client.settings import BootstrapServers, ConsumerOptions, ConsumerSettings
+from tidelog.errors import RecordDeserializationError
 from tidelog.groups.membership.rebalance_listener import RebalanceListener
 from tidelog.model import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, OffsetOutcome, TopicPartition
 from tidelog.timestamps import Timestamp
@@ -63,6 +66,9 @@ class Consumer(BlockingClient[AsyncConsumer]):
     allow_auto_create_topics    whether brokers may create a topic that does not exist when the consumer asks for it
                                 (False); they do so if their setting `auto_create_topics_enable` is on, as for
                                 `tidelog up`
+    key_deserializer, value_deserializer    functions of one bytes object, for example `json.loads`, whose results are
+                                the records' keys and values (None: bytes). A null (a record without key, a tombstone)
+                                is not passed to them and stays None. They run in the thread that reads
     request_timeout_ms, retry_backoff_ms, retry_backoff_max_ms, metadata_max_age_ms, bootstrap_timeout_ms, client_id
 
     A call that needs a broker raises NoBrokersError if none was ever reached, TimeoutError at its deadline (a poll
@@ -84,6 +90,7 @@ class Consumer(BlockingClient[AsyncConsumer]):
         of_caller = replace(environment, call_listener=in_caller)
         core = of_caller.create(AsyncConsumer, bootstrap_servers, *topics, **options)
         super().__init__(core, "tidelog-consumer", core.settings.default_api_timeout_ms)
+        self._deserializer = core._deserializer
 
     def __repr__(self) -> str:
         return client_repr(self, self._core.settings, *self._core._facts(), closed=self._io.stopped)
@@ -226,7 +233,7 @@ class Consumer(BlockingClient[AsyncConsumer]):
         """Return the assigned partitions that are paused."""
         return self._now(self._core.paused)
 
-    def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
+    def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> Polled:
         """Return fetched records at once if there are any, else records that arrive within `timeout_ms`, else nothing.
 
         The result has at most `max_records` records (default `max_poll_records`), for each partition in offset order.
@@ -236,15 +243,26 @@ class Consumer(BlockingClient[AsyncConsumer]):
         a missing topic only after 3 s, because the topic may be created meanwhile. While an error lasts, each later
         poll raises it when the poll's own time is over. The poll of a subscribed consumer also raises errors that keep
         it out of its group, and errors of its listener. The next poll joins again, unless another consumer has its
-        group_instance_id (FencedInstanceIdError). InternalError means that a background task of this consumer failed
-        unexpectedly; the cause is chained, and the consumer starts the task again.
+        group_instance_id (FencedInstanceIdError). RecordDeserializationError means that a deserializer failed. Earlier
+        polls have returned the records before that record, and the position stays at it until a seek. InternalError
+        means that a background task of this consumer failed unexpectedly; the cause is chained, and the consumer starts
+        the task again.
         """
-        return self._wait(self._core.poll(timeout_ms, max_records), timeout_ms, self._core.give_back)
+        return self._read(partial(self._core._poll, max_records=max_records), timeout_ms)
+
+    def consume(self, max_records: int = 500, timeout_ms: int = CONSUME_TIMEOUT_MS) -> list[ConsumerRecord]:
+        """Wait until `max_records` records have arrived or `timeout_ms` has passed, and return them as one list.
+
+        The list is empty if no record arrived. The records of each partition are in offset order. `max_poll_records`
+        does not apply. The call ends earlier, with the records that are there, if an error is to be raised; the next
+        call raises it. Without records it raises the errors of `poll`.
+        """
+        return in_one_list(self._read(partial(self._core._consume, max_records=max_records), timeout_ms))
 
     def poll_batches(self, timeout_ms: int = 0) -> dict[TopicPartition, FetchedBatches]:
         """Return fetched batches undecoded, for each partition those of one fetch answer; wait like `poll`.
 
-        The position moves past the batches. `max_poll_records` does not apply.
+        The position moves past the batches. `max_poll_records` and the deserializers do not apply.
         """
         return self._wait(self._core.poll_batches(timeout_ms), timeout_ms, self._core.give_back)
 
@@ -350,7 +368,38 @@ class Consumer(BlockingClient[AsyncConsumer]):
         iteration and `poll` share one position. The next poll returns the records that were fetched and not yielded,
         and a commit covers exactly the records that were yielded.
         """
-        while (record := self._core.poll_remainder.next()) is None:
-            if not self._wait(self._core.fill_remainder(), self._core.settings.consumer_timeout_ms):
-                raise StopIteration
-        return record
+        core = self._core
+        while True:
+            if (record := core.poll_remainder.next()) is None:
+                if not self._wait(core.fill_remainder(), core.settings.consumer_timeout_ms):
+                    raise StopIteration
+            elif self._deserializer is None:
+                return record
+            else:
+                try:
+                    return self._deserializer.record(record)
+                except RecordDeserializationError as error:
+                    self._now(partial(core._refuse, [error]))
+                except BaseException:  # an interrupt
+                    self._now(partial(core.give_back, {TopicPartition(record.topic, record.partition): [record]}))
+                    raise
+
+    def _read(self, poll: Callable[[int], Coroutine[Any, Any, Polled]], timeout_ms: int) -> Polled:
+        """Wait for `poll(timeout_ms)` of the core, and return its records, deserialized in this thread.
+
+        If no record before those that cannot be deserialized is left, the next poll raises the error.
+        """
+        while True:
+            polled = self._wait(poll(timeout_ms), timeout_ms, self._core.give_back)
+            if self._deserializer is None:
+                return polled
+            try:
+                found, errors = self._deserializer.polled(polled)
+            except BaseException:  # an interrupt
+                self._now(partial(self._core.give_back, polled))
+                raise
+            if errors:
+                self._now(partial(self._core._refuse, errors))
+            if found or not errors:
+                return found
+            timeout_ms = 0

@@ -54,6 +54,10 @@ class Producer:
     allow_auto_create_topics
                           whether brokers may create a topic that does not exist when a record is sent to it (False);
                           they do so if their setting `auto_create_topics_enable` is on, as for `tidelog up`
+    key_serializer, value_serializer
+                          functions of one value that return bytes (None: keys and values are bytes), for example
+                          `lambda value: json.dumps(value).encode()`. They get neither None, which stays a record
+                          without key or a tombstone, nor the values of `send_values` and `send_batch`
     request_timeout_ms, retry_backoff_ms, retry_backoff_max_ms, metadata_max_age_ms, bootstrap_timeout_ms, client_id,
     partitioner
     """
@@ -65,6 +69,7 @@ class Producer:
         self, bootstrap_servers: BootstrapServers | None, options: Mapping[str, Any], environment: ClientEnvironment
     ) -> None:
         self._core = environment.create(AsyncProducer, bootstrap_servers, **options)
+        self._serializer = self._core._serializer
         self._now_ms = self._core.clock.now_ms
         self._monotonic_ms = self._core.clock.monotonic_ms
         self._closed = False
@@ -84,20 +89,22 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: Any = None,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: Timestamp | None = None,
     ) -> RecordFuture:
         """Buffer one record and return its future; `.get()` waits for the acknowledgement.
 
-        By default `timestamp_ms` is the current time. `headers` are (name, bytes or None) pairs, or a dict.
+        `value` and `key` are bytes or None, or what the serializers take. By default `timestamp_ms` is the current
+        time. `headers` are (name, bytes or None) pairs, or a dict.
 
         Raises at once: TypeError and ValueError, which name the argument and its value; MessageTooLargeError;
-        InvalidTopicError. Raises within `max_block_ms`: BufferExhaustedError, UnknownTopicOrPartitionError,
-        NoBrokersError, TimeoutError. Raises InternalError after a background task of the producer failed.
+        InvalidTopicError; SerializationError if a serializer fails. Raises within `max_block_ms`: BufferExhaustedError,
+        UnknownTopicOrPartitionError, NoBrokersError, TimeoutError. Raises InternalError after a background task of the
+        producer failed.
 
         Later errors are raised by the future. A record that the topic's settings exclude (InvalidTimestampError,
         InvalidRecordError) fails alone, and the other records of its batch are stored. Records of a deleted topic fail
@@ -107,6 +114,8 @@ class Producer:
             raise self._io.closed_error()
         if self._background.has_failed:
             self._background.raise_failure()
+        if self._serializer is not None:
+            key, value = self._serializer(topic, key, value)
         # Only values of unusual types are checked, because this code runs for each record.
         if key is not None and type(key) is not bytes:
             key = arguments.record_bytes("key", key)
@@ -146,6 +155,7 @@ class Producer:
     ) -> RecordRun:
         """Buffer a record without key for each of `values[start:]`, up to a full batch, and return their run.
 
+        The values are bytes or None, and `value_serializer` does not apply.
         Like `socket.send`, one call may accept fewer than all values, but accepts at least one. The caller sends the
         rest with another call from `start + run.record_count` on. The records share one partition and one timestamp,
         by default the current time. For many short records this call takes less than half the time of `send`.

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from tidelog.client.metadata import Leader
+    from tidelog.errors import TidelogError
 
 
 class AssignedPartition:
@@ -246,6 +247,16 @@ class AssignedPartition:
         assert self.buffer is not None
         self._restart(self.buffer.rewound(offset))
 
+    def refuse(self, offset: int, error: TidelogError) -> None:
+        """Go back to the record at `offset`, which the reader got and cannot use, and keep `error` as standing error.
+
+        Nothing is fetched until the position moves, or until batches are taken.
+        """
+        self.rewind(offset)
+        assert self.buffer is not None
+        self.buffer.refuse(error)
+        self.standing_error.set(error)
+
     def drop(self) -> None:
         """Discard the data that was fetched ahead, so that it is fetched again; the position stays."""
         self._on(Event.REWOUND)
@@ -325,12 +336,12 @@ class AssignedPartition:
         """Return the oldest fetch answer, and move the position past it; None if there is none.
 
         An unreadable batch is passed over, and its error is cleared. If records were put back whose batches are gone,
-        the data is dropped, to be fetched again, and None is returned.
+        or if the record at the position was refused, the data is dropped, to be fetched again, and None is returned.
         """
         buffer = self.buffer
         if buffer is None:
             return None
-        if buffer.has_lost_batches:
+        if buffer.has_lost_batches or buffer.is_refused:
             self.drop()
             return None
         was_readable = buffer.unreadable is None

@@ -6,7 +6,8 @@ position        the next offset that the reader gets
 fetch_offset    the next offset to request from the leader; ≥ position, and equal when the buffer is empty
 …_epoch         the leader epoch of the record before that offset; −1 if it is not known
 unreadable      the error of the next batch, which cannot be decoded; None: the batch can be decoded, or was not tried.
-                No more records come from `take_records`, but `take_batches` passes over the batch
+                No more records come from `take_records`, but `take_batches` passes over the batch. If the buffer is
+                empty, it is the reader's error at the record at the position
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tidelog.errors import BrokerError, CorruptMessageError, InternalError, MessageTooLargeError, TidelogError
 from tidelog.model import TopicPartition
@@ -35,6 +36,7 @@ class ConsumerRecord(NamedTuple):
     leader_epoch     of the record's batch
     timestamp        in ms; −1: none
     timestamp_type   0: the producer's (CreateTime), 1: the broker's (LogAppendTime)
+    key, value       bytes or None; with a deserializer what it returned, but a null stays None
     """
 
     topic: str
@@ -43,8 +45,8 @@ class ConsumerRecord(NamedTuple):
     offset: int
     timestamp: int
     timestamp_type: int
-    key: bytes | None
-    value: bytes | None
+    key: Any
+    value: Any
     headers: tuple[Header, ...]
 
 
@@ -147,6 +149,15 @@ class FetchBuffer:
     def has_lost_batches(self) -> bool:
         """Return whether records were put back after their batches had left, so that `take_batches` cannot serve."""
         return bool(self._decoded) and (not self._chunks or self._chunks[0].fetch_offset > self.position)
+
+    @property
+    def is_refused(self) -> bool:
+        """Return whether the reader has refused the record at the position, so that the buffer accepts no data."""
+        return self.unreadable is not None and not self.has_data
+
+    def refuse(self, error: TidelogError) -> None:
+        """Accept no data until another buffer replaces this one, which is empty, because of `error` at the position."""
+        self.unreadable = error
 
     @property
     def epoch_read_from(self) -> int | None:
