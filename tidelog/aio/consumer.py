@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from tidelog import arguments
 from tidelog.client.cluster_client import ClusterClient
+from tidelog.client.consumer.begun_commits import BegunCommit, begun_commit
 from tidelog.client.consumer.deserialization import Deserializer, Polled
 from tidelog.client.consumer.fetching.assigned_partition import AssignedPartition
 from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchedBatches
@@ -106,6 +107,7 @@ class Consumer(LoopBound):
         self._group: GroupConsumer | None = None
         self._ungrouped: TopicSubscription | None = None
         self._deserializer = Deserializer.of(self.settings.key_deserializer, self.settings.value_deserializer)
+        self._begun_commits: set[asyncio.Task[None]] = set()
         self.poll_remainder = PollRemainder()
 
     async def start(self) -> Self:
@@ -183,8 +185,9 @@ class Consumer(LoopBound):
     ) -> None:
         """Commit these offsets for the group; None: the position of each assigned partition.
 
-        A position is the offset after the last returned record, or the offset that the user has sought to. Raises
-        InvalidGroupIdError without a group, and the errors of `tidelog.Consumer.commit`.
+        A position is the offset after the last returned record, or the offset that the user has sought to. Commits are
+        sent in the order of their calls; `asyncio.ensure_future(consumer.commit())` does not wait for the outcome.
+        Raises InvalidGroupIdError without a group, and the errors of `tidelog.Consumer.commit`.
         """
         wanted = None if offsets is None else arguments.commits("offsets", offsets)
         self.client.background.raise_failure()
@@ -481,9 +484,12 @@ class Consumer(LoopBound):
         self._enter_loop()
         self._closing = True
         self.poll_remainder.give_back()
+        deadline_ms = self.clock.monotonic_ms() + time_limit_ms
         try:
+            if self._begun_commits:
+                await self._end_begun_commits(deadline_ms)
             if self._subscriber is not None:
-                await self._subscriber.leave(self.clock.monotonic_ms() + time_limit_ms, autocommit=autocommit)
+                await self._subscriber.leave(deadline_ms, autocommit=autocommit)
         finally:
             self.closed = True
             try:
@@ -508,6 +514,27 @@ class Consumer(LoopBound):
         """Return the texts of the group and the assignment, as `repr` shows them."""
         assigned = list(self._fetcher.partitions) if self._fetcher is not None and not self.closed else []
         return f"group_id={self.settings.group_id!r}", f"assignment={assignment_repr(assigned)}"
+
+    def _begin_commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, logs_error: bool
+    ) -> BegunCommit:
+        """Begin a commit for `commit_async` of the synchronous consumer."""
+        wanted = None if offsets is None else arguments.commits("offsets", offsets)
+        self.client.background.raise_failure()
+        group = self._in_group("commit_async")
+        read = group.positions() if wanted is None else wanted
+        task = asyncio.get_running_loop().create_task(group.commit(read, self._deadline_ms(None)))
+        self._begun_commits.add(task)
+        task.add_done_callback(self._begun_commits.discard)
+        return begun_commit(read, task, logs_error=logs_error)
+
+    async def _end_begun_commits(self, deadline_ms: int) -> None:
+        """Wait for the begun commits until the deadline, and cancel those that have no outcome then."""
+        left_ms = max(0, deadline_ms - self.clock.monotonic_ms())
+        _, pending = await asyncio.wait(self._begun_commits, timeout=left_ms / 1000)
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
 
     # --- reading ----------------------------------------------------------------------------------
 

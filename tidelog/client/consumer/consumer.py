@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Self, Unpack, overload
@@ -13,6 +14,7 @@ from tidelog.aio.consumer import CLOSE_TIMEOUT_MS, CONSUME_TIMEOUT_MS, in_one_li
 from tidelog.aio.consumer import Consumer as AsyncConsumer
 from tidelog.client.blocking.blocking_client import BlockingClient
 from tidelog.client.blocking.io_thread import in_caller
+from tidelog.client.consumer.begun_commits import BegunCommits, CommitCallback
 from tidelog.client.consumer.deserialization import Polled
 from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchedBatches
 from tidelog.client.consumer.seek_to_time import StartingPoint
@@ -91,6 +93,7 @@ class Consumer(BlockingClient[AsyncConsumer]):
         core = of_caller.create(AsyncConsumer, bootstrap_servers, *topics, **options)
         super().__init__(core, "tidelog-consumer", core.settings.default_api_timeout_ms)
         self._deserializer = core._deserializer
+        self._begun_commits = BegunCommits()
 
     def __repr__(self) -> str:
         return client_repr(self, self._core.settings, *self._core._facts(), closed=self._io.stopped)
@@ -141,7 +144,35 @@ class Consumer(BlockingClient[AsyncConsumer]):
         InvalidGroupIdError without a group, OffsetMetadataTooLargeError and other errors of the coordinator. After a
         TimeoutError the outcome is unknown.
         """
-        self._wait(self._core.commit(offsets, timeout_ms), timeout_ms)
+        try:
+            self._wait(self._core.commit(offsets, timeout_ms), timeout_ms)
+        finally:
+            self._begun_commits.run_callbacks()
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+        callback: CommitCallback | None = None,
+    ) -> Future[None]:
+        """Begin to commit like `commit`, and return a future whose `result(timeout)` waits for the outcome.
+
+        The positions are those of this moment. Commits reach the coordinator in the order of their calls, and each has
+        `default_api_timeout_ms`. The future raises the errors of `commit`.
+
+        `callback(offsets, error)` gets the offsets of this commit, and its error or None. A later call of `poll`,
+        `consume`, `commit`, `commit_async` or `close` calls it in its own thread; an iteration does so when it fetches
+        records. Callbacks are called in the order of the commits. Such a call raises an exception of a callback.
+        Without a callback an error is logged. `close` waits for the outcomes within its timeout.
+
+        Raises InvalidGroupIdError without a group, and OverloadedError if 1,000 commits have no outcome.
+        """
+        if callback is not None:
+            arguments.function("callback", callback)
+        self._begun_commits.run_callbacks()
+        self._begun_commits.require_space()
+        commit = self._now(partial(self._core._begin_commit, offsets, logs_error=callback is None))
+        self._begun_commits.add(commit, callback)
+        return commit.outcome
 
     @overload
     def committed(self, partitions: TopicPartition, timeout_ms: int | None = None) -> int | None: ...
@@ -350,13 +381,16 @@ class Consumer(BlockingClient[AsyncConsumer]):
     def close(self, *, autocommit: bool = True, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Commit (if auto-commit is enabled), call the listener, leave the group, and free the resources.
 
-        `timeout_ms` limits the commit and the leave together; the time of the listener counts, but the listener is not
-        interrupted. With `autocommit` False nothing is committed. A static member does not leave its group. The
-        listener's exception is raised at the end. Idempotent.
+        `timeout_ms` limits the commit, those of `commit_async` before it, and the leave together. The time of the
+        listener counts, but the listener is not interrupted. With `autocommit` False only commits of `commit_async` are
+        awaited. A static member does not leave its group. The listener's exception is raised at the end. Idempotent.
         """
         arguments.flag("autocommit", autocommit)
         arguments.timeout_ms("timeout_ms", timeout_ms)
-        self._close(self._core.close(autocommit=autocommit, timeout_ms=timeout_ms), timeout_ms)
+        try:
+            self._close(self._core.close(autocommit=autocommit, timeout_ms=timeout_ms), timeout_ms)
+        finally:
+            self._begun_commits.run_callbacks()
 
     def __iter__(self) -> Self:
         return self
@@ -371,6 +405,7 @@ class Consumer(BlockingClient[AsyncConsumer]):
         core = self._core
         while True:
             if (record := core.poll_remainder.next()) is None:
+                self._begun_commits.run_callbacks()
                 if not self._wait(core.fill_remainder(), core.settings.consumer_timeout_ms):
                     raise StopIteration
             elif self._deserializer is None:
@@ -389,6 +424,7 @@ class Consumer(BlockingClient[AsyncConsumer]):
 
         If no record before those that cannot be deserialized is left, the next poll raises the error.
         """
+        self._begun_commits.run_callbacks()
         while True:
             polled = self._wait(poll(timeout_ms), timeout_ms, self._core.give_back)
             if self._deserializer is None:

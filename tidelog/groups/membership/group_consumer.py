@@ -163,8 +163,12 @@ class GroupConsumer:
 
         Raises the errors of `CommittedOffsets.commit`, and those of `_committer`.
         """
-        read = self._consumed(self._fetcher.partitions) if offsets is None else offsets
+        read = self.positions() if offsets is None else offsets
         await self._offsets.commit(read, self._committer, deadline_ms, self._commit_refused)
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the positions of all assigned partitions, as `commit` commits them."""
+        return self._consumed(self._fetcher.partitions)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], deadline_ms: int
