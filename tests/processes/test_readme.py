@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 README, GUIDE = (ROOT / "README.md").read_text(), (ROOT / "docs" / "GUIDE.md").read_text()
+PYTHON = (ROOT / "docs" / "PYTHON.md").read_text()
 
 
 @pytest.fixture
@@ -51,6 +52,12 @@ def test_python_examples_run_as_typed_after_the_quick_start(shell: Shell) -> Non
     assert any(part["committed_offset"] for part in described["partitions"]), described
 
     assert re.search(r"\|partition\|offset\| +value\|", spark) and re.search(r"\| +\d\| +\d+\|", spark), spark
+
+
+def test_program_of_the_python_page_runs_as_typed(shell: Shell) -> None:
+    shell.succeed("up", "--detach", "--brokers", "1")
+    (example,) = re.findall(r"```python\n(.*?)```", PYTHON, re.DOTALL)
+    assert run_example(shell, example) == "0 kitchen {'degrees': 21}\n"
 
 
 def run_example(shell: Shell, example: str) -> str:

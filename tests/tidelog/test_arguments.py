@@ -275,7 +275,7 @@ CALLS: dict[type, dict[str, Call]] = {
 OF_PARTITIONS = ["pause", "resume", "seek_to_beginning", "seek_to_end", "seek_to_time"]
 #: Methods without a value of the user's, and those for the synchronous clients.
 WITHOUT = {
-    *("start", "send_and_wait", "queues_of", "sender"),
+    *("start", "send_and_wait", "queues_of", "sender", "bootstrap_connected"),
     *("subscription", "unsubscribe", "group_metadata", "assignment", "paused", "give_back", "fill_remainder"),
 }
 

@@ -104,6 +104,19 @@ def test_closed_client_raises_closed_error() -> None:
         consumer.poll()
 
 
+def test_client_says_whether_a_broker_is_connected() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    consumer, producer = in_memory(Consumer, cluster), in_memory(Producer, cluster)
+    assert not consumer.bootstrap_connected()
+    consumer.topics()
+    producer.send("t", b"v").get(timeout=10)
+    assert consumer.bootstrap_connected() and producer.bootstrap_connected()
+    for client in (consumer, producer):
+        client.close()
+        assert not client.bootstrap_connected()
+
+
 @pytest.mark.parametrize("kind", [Producer, Consumer, Admin])
 def test_client_in_a_forked_child_raises_closed_error(kind: Any) -> None:
     cluster = FakeCluster()

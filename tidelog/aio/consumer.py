@@ -438,6 +438,10 @@ class Consumer(LoopBound):
         answer = await self.client.fetch_all(self._deadline_ms(timeout_ms))
         return {topic.name for topic in answer.topics if not topic.is_internal}
 
+    def bootstrap_connected(self) -> bool:
+        """Return whether a connection to any broker is open now; False before the first call, and after `close`."""
+        return self.client.is_connected
+
     def __aiter__(self) -> Self:
         return self
 

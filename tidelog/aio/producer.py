@@ -178,6 +178,10 @@ class Producer(LoopBound):
         deadline_ms = self.clock.monotonic_ms() + self.settings.max_block_ms
         return set((await self.client.topic(arguments.topic("topic", topic), deadline_ms)).partitions)
 
+    def bootstrap_connected(self) -> bool:
+        """Return whether a connection to any broker is open now; False for a producer that is closed."""
+        return self.client.is_connected
+
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Send the buffered records for up to `timeout` seconds, then fail the rest with ClosedError. Idempotent.
 

@@ -122,6 +122,11 @@ class ClusterClient:
         self._periodic_refresh = SupervisedTask(self.background, "the periodic metadata refresh", self._keep_fresh)
         self._closed = False
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether a connection to any broker is open."""
+        return self._connections.has_live
+
     # --- one broker -------------------------------------------------------------------------------
 
     def live_peer(self, broker_id: int, purpose: Purpose) -> Peer | None:

@@ -113,6 +113,11 @@ class Connections:
         self._with_other_protocol: set[Endpoint] = set()
         self._closed = False
 
+    @property
+    def has_live(self) -> bool:
+        """Whether a connection to any broker is open."""
+        return any(not found.peer.closed for found in self._open.values())
+
     def live(self, broker_id: int, endpoint: Endpoint | None, purpose: Purpose) -> Peer | None:
         """Return the open connection to a broker at its address, else None."""
         if endpoint is None:

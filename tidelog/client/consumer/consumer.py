@@ -378,6 +378,10 @@ class Consumer(BlockingClient[AsyncConsumer]):
         """Return the names of all topics except internal topics, as one broker knows them."""
         return self._wait(self._core.topics(timeout_ms), timeout_ms)
 
+    def bootstrap_connected(self) -> bool:
+        """Return whether a connection to any broker is open now; False before the first call, and after `close`."""
+        return not self._io.stopped and self._now(self._core.bootstrap_connected)
+
     def close(self, *, autocommit: bool = True, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Commit (if auto-commit is enabled), call the listener, leave the group, and free the resources.
 

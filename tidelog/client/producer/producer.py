@@ -209,6 +209,14 @@ class Producer:
         """
         return self._io.run(self._core.partitions_for(topic), self._core.settings.max_block_ms / 1000)
 
+    def bootstrap_connected(self) -> bool:
+        """Return whether a connection to any broker is open now; False for a producer that is closed."""
+
+        async def call() -> bool:
+            return self._core.bootstrap_connected()
+
+        return not self._closed and self._io.run(call())
+
     def close(self, timeout: float | None = None) -> None:
         """Send the buffered records for up to `timeout` seconds, then fail the rest with ClosedError. Idempotent.
 
