@@ -237,6 +237,21 @@ def test_unreadable_batch_sets_the_error_once_and_lasts_until_it_is_passed() -> 
     assert [record.offset for record in partition.take_records(9)] == [4]
 
 
+def test_refused_record_holds_the_partition_until_its_batch_is_taken() -> None:
+    partition = in_state("Fetching")
+    fetch(partition)
+    (record,) = partition.take_records(1)
+    generation, error = partition.generation, CorruptMessageError("not JSON")
+    partition.refuse(record.offset, error)
+    assert partition.position == partition.fetch_offset == record.offset
+    assert partition.standing_error.error is error and partition.generation == generation + 1
+    assert partition.buffer is not None and not partition.buffer.has_space
+    assert partition.take_records(9) == [] and partition.standing_error.error is error
+    assert partition.take_batches() is None  # the batch is fetched again for a reader of batches
+    assert partition.standing_error.error is None and partition.buffer.has_space
+    assert fetch(partition) and partition.take_batches() is not None
+
+
 def test_batches_of_records_given_back_are_fetched_again() -> None:
     partition = in_state("Fetching")
     fetch(partition)

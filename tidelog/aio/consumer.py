@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 from tidelog import arguments
 from tidelog.client.cluster_client import ClusterClient
 from tidelog.client.consumer.begun_commits import BegunCommit, begun_commit
-from tidelog.client.consumer.deserialization import Deserializer, Polled
+from tidelog.client.consumer.deserialization import Deserializer, Polled, in_one_list
 from tidelog.client.consumer.fetching.assigned_partition import AssignedPartition
 from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchedBatches
 from tidelog.client.consumer.fetching.fetcher import Fetcher
@@ -61,8 +61,6 @@ ITERATION_POLL_MS = 1_000
 CLOSE_TIMEOUT_MS = 10_000
 #: Timeout of `consume`, unless `timeout_ms` is given.
 CONSUME_TIMEOUT_MS = 1_000
-#: Records are taken from the partitions in turn, up to this many at a time, so that each partition gets its share.
-_FAIR_SHARE = 100
 
 #: Takes data from the buffers, and returns the partitions that gave some; see `Consumer._wait_for_data`.
 Take = Callable[[Fetcher, Callable[[], bool]], Collection[TopicPartition]]
@@ -578,7 +576,7 @@ class Consumer(LoopBound):
         found: Polled = {}
 
         def take(fetcher: Fetcher, is_last: Callable[[], bool]) -> Collection[TopicPartition]:
-            _take_records(fetcher, limit, found)
+            fetcher.take_records(limit, found)
             return found.keys()
 
         await self._wait_for_data(timeout_ms, take)
@@ -594,7 +592,7 @@ class Consumer(LoopBound):
         found: Polled = {}
 
         def take(fetcher: Fetcher, is_last: Callable[[], bool]) -> Collection[TopicPartition]:
-            left = _take_records(fetcher, limit, found)
+            left = fetcher.take_records(limit, found)
             if left and not (found and is_last()):
                 self.poll_remainder.take({fetcher.partitions[tp]: records for tp, records in found.items()})
                 self.poll_remainder.give_back()
@@ -744,7 +742,7 @@ class Consumer(LoopBound):
         if (error := fetcher.unassigned_error) is not None:
             fetcher.unassigned_error = None
             raise error
-        for standing_error in _shown_errors(fetcher):
+        for standing_error in fetcher.shown_errors:
             if is_due(standing_error):
                 standing_error.raise_it()
 
@@ -753,7 +751,7 @@ class Consumer(LoopBound):
         return (
             self.client.background.has_failed
             or fetcher.unassigned_error is not None
-            or any(each.error is not None and is_due(each) for each in _shown_errors(fetcher))
+            or any(each.error is not None and is_due(each) for each in fetcher.shown_errors)
         )
 
     def _timeout_ms(self, timeout_ms: int | None) -> int:
@@ -763,33 +761,3 @@ class Consumer(LoopBound):
 
     def _deadline_ms(self, timeout_ms: int | None) -> int:
         return self.clock.monotonic_ms() + self._timeout_ms(timeout_ms)
-
-
-def in_one_list(polled: Mapping[TopicPartition, list[ConsumerRecord]]) -> list[ConsumerRecord]:
-    """Return the records of all partitions, one partition after the other."""
-    return [record for records in polled.values() for record in records]
-
-
-def _take_records(fetcher: Fetcher, limit: int, found: Polled) -> int:
-    """Move up to `limit` records from the buffers to `found`; return how many fewer were there."""
-    left = limit
-    while left:
-        before = left
-        for tp, assigned in fetcher.partitions.items():
-            records = assigned.take_records(min(left, _FAIR_SHARE)) if left and assigned.is_shown else []
-            if records:
-                found.setdefault(tp, []).extend(records)
-                left -= len(records)
-        if left == before:
-            break
-    if not left:
-        # Move the partitions that gave records to the end, because the limit may have left out others.
-        for tp in found:
-            fetcher.partitions[tp] = fetcher.partitions.pop(tp)
-    return left
-
-
-def _shown_errors(fetcher: Fetcher) -> list[StandingError]:
-    """Return the standing errors of the cluster and of the partitions whose records the reader may get."""
-    shown = [assigned.standing_error for assigned in fetcher.partitions.values() if assigned.is_shown]
-    return [fetcher.cluster_error, *shown]

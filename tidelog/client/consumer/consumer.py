@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any, Literal, Self, Unpack, overload
 
 from tidelog import arguments
-from tidelog.aio.consumer import CLOSE_TIMEOUT_MS, CONSUME_TIMEOUT_MS, in_one_list
+from tidelog.aio.consumer import CLOSE_TIMEOUT_MS, CONSUME_TIMEOUT_MS
 from tidelog.aio.consumer import Consumer as AsyncConsumer
 from tidelog.client.blocking.blocking_client import BlockingClient
 from tidelog.client.blocking.io_thread import in_caller
 from tidelog.client.consumer.begun_commits import BegunCommits, CommitCallback
-from tidelog.client.consumer.deserialization import Polled
+from tidelog.client.consumer.deserialization import Polled, in_one_list
 from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchedBatches
 from tidelog.client.consumer.seek_to_time import StartingPoint
 from tidelog.client.environment import ClientEnvironment

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.client.cluster_client import ClusterClient
 from tidelog.client.consumer.fetching.assigned_partition import AssignedPartition
 from tidelog.client.consumer.fetching.failures import Failures
+from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord
 from tidelog.client.consumer.fetching.fetch_plan import (
     LEADER_REQUESTS,
     FetchPlan,
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 #: Maximum number of concurrent fetches per leader. Their partitions differ, except after a position has moved.
 MAX_FETCHES_PER_BROKER = 16
+#: Records are taken from the partitions in turn, up to this many at a time, so that each partition gets its share.
+FAIR_SHARE = 100
 
 
 class Fetcher:
@@ -119,10 +122,38 @@ class Fetcher:
         self._client.track(*self._topics())
         self.wake()
 
-    def _topics(self) -> set[str]:
-        return {tp.topic for tp in self.partitions}
+    # --- the reader -------------------------------------------------------------------------------
+
+    def take_records(self, limit: int, found: dict[TopicPartition, list[ConsumerRecord]]) -> int:
+        """Move up to `limit` records from the buffers to `found`; return how many fewer were there.
+
+        The partitions give records in turn. Paused and withheld partitions give none.
+        """
+        left = limit
+        while left:
+            before = left
+            for tp, assigned in self.partitions.items():
+                records = assigned.take_records(min(left, FAIR_SHARE)) if left and assigned.is_shown else []
+                if records:
+                    found.setdefault(tp, []).extend(records)
+                    left -= len(records)
+            if left == before:
+                break
+        if not left:
+            # Move the partitions that gave records to the end, because the limit may have left out others.
+            for tp in found:
+                self.partitions[tp] = self.partitions.pop(tp)
+        return left
+
+    @property
+    def shown_errors(self) -> list[StandingError]:
+        """The standing errors of the cluster and of the partitions whose records the reader may get."""
+        return [self.cluster_error, *(each.standing_error for each in self.partitions.values() if each.is_shown)]
 
     # --- one turn ---------------------------------------------------------------------------------
+
+    def _topics(self) -> set[str]:
+        return {tp.topic for tp in self.partitions}
 
     async def _run(self) -> None:
         while True:
