@@ -47,6 +47,21 @@ async def test_consume_returns_fewer_records_after_its_timeout() -> None:
 
 
 @on_virtual_time
+async def test_consume_returns_more_than_the_buffers_hold() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    for number in range(50):
+        put(partition, b"%d" % number * 100)
+    async with a_consumer(cluster, max_partition_fetch_bytes=300, fetch_max_bytes=300) as consumer:
+        consumer.assign([P0])
+        await asyncio.sleep(5)  # the buffers are full, and no fetch is in flight
+        began = seconds()
+        records = await consumer.consume(50, timeout_ms=60_000)
+        assert [record.offset for record in records] == list(range(50))
+        assert seconds() - began < 10
+
+
+@on_virtual_time
 async def test_records_that_a_consume_waits_with_are_not_committed() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -182,6 +183,7 @@ async def test_poll_batches_returns_bytes_past_the_bad_record() -> None:
         await consumer.poll(1000)
         with pytest.raises(RecordDeserializationError):
             await consumer.poll(1000)
+        await asyncio.sleep(5)  # no fetch is in flight
         batches = (await consumer.poll_batches(1000))[P0]
         assert (batches.fetch_offset, batches.next_offset) == (1, 3)
         assert await consumer.position(P0) == 3

@@ -296,7 +296,9 @@ class Consumer(LoopBound):
         """Return the assigned partitions that are paused."""
         return {tp for tp, assigned in self._started().partitions.items() if assigned.paused}
 
-    async def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> Polled:
+    async def poll(
+        self, timeout_ms: int = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Return fetched records at once if there are any, else those that arrive within `timeout_ms`, else nothing.
 
         The result has at most `max_records` records (default `max_poll_records`), for each partition in offset order.
@@ -322,6 +324,8 @@ class Consumer(LoopBound):
             for tp, assigned in fetcher.partitions.items():
                 if assigned.is_shown and (batches := assigned.take_batches()):
                     found[tp] = batches
+            if not found:
+                fetcher.wake()  # a buffer may have dropped records, which are fetched again
             return found.keys()
 
         await self._wait_for_data(timeout_ms, take)
@@ -597,6 +601,7 @@ class Consumer(LoopBound):
                 self.poll_remainder.take({fetcher.partitions[tp]: records for tp, records in found.items()})
                 self.poll_remainder.give_back()
                 found.clear()
+                fetcher.wake()  # records given back take no space in the buffers
             return found.keys()
 
         await self._wait_for_data(timeout_ms, take)
@@ -680,8 +685,9 @@ class Consumer(LoopBound):
     async def _wait_for_data(self, timeout_ms: int, take: Take) -> None:
         """Wait until `take` finds something in the buffers, or until the timeout.
 
-        `take` also gets a function that returns whether it must not wait for more, because the time is over or an error
-        is due.
+        `take` also gets a function that returns whether the call may not wait for more, because its time is over or an
+        error is due.
+
         Data comes before errors. A new error is raised by the next call at the latest. While an error that was raised
         lasts, a call raises it again only when the call's own time is over.
         """

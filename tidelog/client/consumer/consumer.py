@@ -264,7 +264,7 @@ class Consumer(BlockingClient[AsyncConsumer]):
         """Return the assigned partitions that are paused."""
         return self._now(self._core.paused)
 
-    def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> Polled:
+    def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Return fetched records at once if there are any, else records that arrive within `timeout_ms`, else nothing.
 
         The result has at most `max_records` records (default `max_poll_records`), for each partition in offset order.
