@@ -19,6 +19,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tidelog.arrow.scan import Scan, scan
     from tidelog.client.admin.admin import Admin
     from tidelog.client.admin.admin_results import ClusterDescription, PartitionDescription, TopicDescription
     from tidelog.client.admin.config_requests import ConfigResource
@@ -99,6 +100,7 @@ __all__ = [
     "RecordMetadata",
     "RecordRun",
     "RunPart",
+    "Scan",
     "ShiftBy",
     "StartReason",
     "StartingPoint",
@@ -111,6 +113,7 @@ __all__ = [
     "TopicDescription",
     "TopicPartition",
     "__version__",
+    "scan",
 ]
 
 _MODULES = {
@@ -150,6 +153,7 @@ _MODULES = {
     "RecordRun": "tidelog.client.producer.record_future",
     "RunPart": "tidelog.client.producer.record_future",
     "RecordMetadata": "tidelog.model",
+    "Scan": "tidelog.arrow.scan",
     "ShiftBy": "tidelog.groups.reset",
     "StartReason": "tidelog.client.consumer.seek_to_time",
     "StartingPoint": "tidelog.client.consumer.seek_to_time",
@@ -161,6 +165,7 @@ _MODULES = {
     "ToTime": "tidelog.groups.reset",
     "TopicDescription": "tidelog.client.admin.admin_results",
     "TopicPartition": "tidelog.model",
+    "scan": "tidelog.arrow.scan",
 }
 _SUBMODULES = ("aio", "errors")
 

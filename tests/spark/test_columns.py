@@ -7,9 +7,12 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
+from tidelog.arrow.arrow_rows import ROWS_PER_BATCH
+from tidelog.arrow.offset_range import OffsetRange
 from tidelog.errors import ConfigError
+from tidelog.model import TopicPartition
 from tidelog.records import Codec, MarkerKind, encode_batch, encode_control_batch, stamp_log_append_time
-from tidelog.spark.columns import ROWS_PER_BATCH, ArrowRows, check_schema, kafka_schema
+from tidelog.spark.columns import arrow_rows, check_schema, kafka_schema
 
 WHOLE = kafka_schema(include_headers=True)
 
@@ -19,7 +22,7 @@ def batch_of(values: list[bytes | None], base_offset: int = 0, timestamp_ms: int
 
 
 def read(schema: StructType, *batches: bytes, start: int = 0, until: int = 1 << 62) -> list[pa.RecordBatch]:
-    rows = ArrowRows(schema, "t", 3, start, until)
+    rows = arrow_rows(schema, OffsetRange(TopicPartition("t", 3), start, until))
     return [*(arrow for batch in batches for arrow in rows.add(batch)), *rows.rest()]
 
 
@@ -78,7 +81,7 @@ def test_range_starts_and_ends_inside_batches() -> None:
     ],
 )
 def test_compacted_offsets_are_skipped(bases: tuple[int, ...], start: int, until: int, offsets: list[int]) -> None:
-    rows = ArrowRows(WHOLE, "t", 0, start, until)
+    rows = arrow_rows(WHOLE, OffsetRange(TopicPartition("t", 0), start, until))
     batches = b"".join(batch_of([b"v"] * 10, base) for base in bases)
     arrow = [*rows.add(batches), *rows.rest()]
     assert [offset for batch in arrow for offset in batch.column("offset").to_pylist()] == offsets
@@ -86,7 +89,7 @@ def test_compacted_offsets_are_skipped(bases: tuple[int, ...], start: int, until
 
 
 def test_transaction_marker_is_no_row_and_is_skipped() -> None:
-    rows = ArrowRows(WHOLE, "t", 0, 0, 3)
+    rows = arrow_rows(WHOLE, OffsetRange(TopicPartition("t", 0), 0, 3))
     marker = encode_control_batch(
         MarkerKind.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=1000, base_offset=1
     )

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from tidelog import arguments
+from tidelog.arrow.requirement import required_schema
 from tidelog.client.cluster_client import ClusterClient
 from tidelog.client.consumer.begun_commits import BegunCommit, begun_commit
 from tidelog.client.consumer.deserialization import Deserializer, Polled, in_one_list
@@ -50,7 +51,10 @@ from tidelog.model import (
 )
 from tidelog.timestamps import Timestamp, to_target_ms
 
-if TYPE_CHECKING:  # imported when a consumer has a group, because consumers without a group start faster without it
+if TYPE_CHECKING:  # imported when they are needed, because consumers without a group and without Arrow start faster
+    import pyarrow as pa
+
+    from tidelog.arrow.polled_rows import PolledRows
     from tidelog.client.consumer.topic_subscription import TopicSubscription
     from tidelog.groups.committed_offsets import CommittedOffsets
     from tidelog.groups.membership.group_consumer import GroupConsumer
@@ -331,7 +335,41 @@ class Consumer(LoopBound):
         await self._wait_for_data(timeout_ms, take)
         return found
 
-    def give_back(self, polled: Mapping[TopicPartition, list[ConsumerRecord] | FetchedBatches]) -> None:
+    async def poll_arrow(
+        self, timeout_ms: int = 0, *, columns: Iterable[str] | None = None, headers: bool = False
+    ) -> pa.Table:
+        """Return fetched records as an Arrow table, for each partition those of one fetch answer; wait like `poll`.
+
+        See `tidelog.Consumer.poll_arrow`.
+        """
+        schema = required_schema("poll_arrow", columns, headers=headers)
+        from tidelog.arrow.polled_rows import to_table
+
+        return to_table(schema, (await self.poll_rows(schema, timeout_ms)).values())
+
+    async def poll_rows(self, schema: pa.Schema, timeout_ms: int) -> dict[TopicPartition, PolledRows]:
+        """Return the rows of `poll_arrow` by partition, with the columns of the schema."""
+        from tidelog.arrow.polled_rows import decode_answer
+
+        found: dict[TopicPartition, PolledRows] = {}
+        limit = self.settings.max_decompressed_batch_bytes
+
+        def take(fetcher: Fetcher, is_last: Callable[[], bool]) -> Collection[TopicPartition]:
+            for tp, assigned in list(fetcher.partitions.items()):
+                while assigned.is_shown and tp not in found:
+                    rows = assigned.take_decoded(partial(decode_answer, schema, limit, tp))
+                    if rows is None:
+                        break
+                    if rows.batches:
+                        found[tp] = rows
+            if not found:
+                fetcher.wake()  # a buffer may have dropped records, which are fetched again
+            return found.keys()
+
+        await self._wait_for_data(timeout_ms, take)
+        return found
+
+    def give_back(self, polled: Mapping[TopicPartition, list[ConsumerRecord] | FetchedBatches | PolledRows]) -> None:
         """Set the position of each partition back to its first polled record, because the caller did not receive these.
 
         Partitions that are no longer assigned or have no position are ignored.
@@ -340,7 +378,7 @@ class Consumer(LoopBound):
         for tp, taken in polled.items():
             assigned = fetcher.partitions.get(tp)
             if assigned is not None and assigned.position is not None:
-                first = taken.fetch_offset if isinstance(taken, FetchedBatches) else taken[0].offset
+                first = taken[0].offset if isinstance(taken, list) else taken.fetch_offset
                 assigned.set_back(first)
         fetcher.wake()
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from tidelog.arrow.offset_range import OffsetRange as OffsetRange
 from tidelog.errors import ConfigError
 from tidelog.model import TopicPartition
 
@@ -19,22 +19,6 @@ Offsets = Mapping[TopicPartition, int]
 
 #: The largest partition number, and the largest offset or timestamp, that Kafka's formats can carry.
 MAX_INT32, MAX_INT64 = 2**31 - 1, 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class OffsetRange:
-    """The offsets [start, until) of one partition; some of them may have no record."""
-
-    topic_partition: TopicPartition
-    start: int
-    until: int
-
-    @property
-    def size(self) -> int:
-        return max(0, self.until - self.start)
-
-    def __str__(self) -> str:
-        return f"{self.topic_partition} [{self.start}, {self.until})"
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from tidelog import arguments
 from tidelog.aio.consumer import CLOSE_TIMEOUT_MS, CONSUME_TIMEOUT_MS
 from tidelog.aio.consumer import Consumer as AsyncConsumer
+from tidelog.arrow.requirement import required_schema
 from tidelog.client.blocking.blocking_client import BlockingClient
 from tidelog.client.blocking.io_thread import in_caller
 from tidelog.client.consumer.begun_commits import BegunCommits, CommitCallback
@@ -25,6 +26,9 @@ from tidelog.errors import RecordDeserializationError
 from tidelog.groups.membership.rebalance_listener import RebalanceListener
 from tidelog.model import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, OffsetOutcome, TopicPartition
 from tidelog.timestamps import Timestamp
+
+if TYPE_CHECKING:  # imported by the first call that needs it
+    import pyarrow as pa
 
 
 @shows_settings(ConsumerSettings, ConsumerOptions)
@@ -296,6 +300,27 @@ class Consumer(BlockingClient[AsyncConsumer]):
         The position moves past the batches. `max_poll_records` and the deserializers do not apply.
         """
         return self._wait(self._core.poll_batches(timeout_ms), timeout_ms, self._core.give_back)
+
+    def poll_arrow(
+        self, timeout_ms: int = 0, *, columns: Iterable[str] | None = None, headers: bool = False
+    ) -> pa.Table:
+        """Return fetched records as an Arrow table, for each partition those of one fetch answer; wait like `poll`.
+
+            table = consumer.poll_arrow(1000, columns=["offset", "value"])
+
+        columns   names, in the order of the result: topic, partition, offset, timestamp, key, value (the default),
+                  timestamp_type, headers
+        headers   whether to add the column `headers`
+
+        The position moves past the records, as with `poll_batches`; `max_poll_records` does not apply. Without records
+        the table is empty. pandas, Polars and DuckDB take the table without a copy. Raises the errors of `poll`,
+        ArgumentTypeError and ArgumentValueError for wrong columns, and LocalError without pyarrow.
+        """
+        schema = required_schema("poll_arrow", columns, headers=headers)
+        from tidelog.arrow.polled_rows import to_table
+
+        polled = self._wait(self._core.poll_rows(schema, timeout_ms), timeout_ms, self._core.give_back)
+        return to_table(schema, polled.values())
 
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """Return the offset of the next record that `poll` returns; wait for the look-up of the start if need be.

@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tidelog.arrow.offset_range import OffsetRange
+from tidelog.model import TopicPartition
 from tidelog.records import BatchBuilder, decode_columns
 from tidelog.records.columns import decode_buffers
-from tidelog.spark.columns import ArrowRows, kafka_schema
+from tidelog.spark.columns import arrow_rows, kafka_schema
 from tools.bench.environment import BenchEnvironment, Benchmark
 from tools.bench.results import Figure, NotMeasured
 
@@ -87,7 +89,8 @@ def _encode(stamped: list[tuple[int, bytes]]) -> list[bytes]:
 
 
 def _to_arrow(batches: bytes) -> list[Any]:
-    rows = ArrowRows(kafka_schema(include_headers=False), "bench", 0, 0, _RECORDS)
+    span = OffsetRange(TopicPartition("bench", 0), 0, _RECORDS)
+    rows = arrow_rows(kafka_schema(include_headers=False), span)
     return [*rows.add(batches), *rows.rest()]
 
 

@@ -5,8 +5,8 @@ Every change of the state is an event of the table in `position_state.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchBuffer, FetchedBatches
 from tidelog.client.consumer.fetching.position_state import (
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from tidelog.client.metadata import Leader
     from tidelog.errors import TidelogError
+
+T = TypeVar("T")
 
 
 class AssignedPartition:
@@ -328,6 +330,25 @@ class AssignedPartition:
             return []
         was_readable = buffer.unreadable is None
         taken = buffer.take_records(limit)
+        if was_readable and buffer.unreadable is not None:
+            self.standing_error.set(buffer.unreadable)
+        return taken
+
+    def take_decoded(self, decode: Callable[[FetchedBatches], T]) -> T | None:
+        """Return `decode` of the oldest fetch answer, and move the position past it; None if there is none.
+
+        A batch that cannot be decoded ends the result and sets `standing_error`. If records were put back whose batches
+        are gone, or if the record at the position was refused, the data is dropped, to be fetched again, and None is
+        returned.
+        """
+        buffer = self.buffer
+        if buffer is None:
+            return None
+        if buffer.has_lost_batches or buffer.is_refused:
+            self.drop()
+            return None
+        was_readable = buffer.unreadable is None
+        taken = buffer.take_decoded(decode)
         if was_readable and buffer.unreadable is not None:
             self.standing_error.set(buffer.unreadable)
         return taken

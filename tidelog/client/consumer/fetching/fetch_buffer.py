@@ -6,8 +6,8 @@ position        the next offset that the reader gets
 fetch_offset    the next offset to request from the leader; ≥ position, and equal when the buffer is empty
 …_epoch         the leader epoch of the record before that offset; −1 if it is not known
 unreadable      the error of the next batch, which cannot be decoded; None: the batch can be decoded, or was not tried.
-                No more records come from `take_records`, but `take_batches` passes over the batch. If the buffer is
-                empty, it is the reader's error at the record at the position
+                No more records come from `take_records` and `take_decoded`, but `take_batches` passes over the batch.
+                If the buffer is empty, it is the reader's error at the record at the position
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tidelog.errors import BrokerError, CorruptMessageError, InternalError, MessageTooLargeError, TidelogError
 from tidelog.model import TopicPartition
@@ -24,7 +24,9 @@ from tidelog.records.aborted import AbortedTransaction, without_aborted
 from tidelog.records.compression import MAX_DECOMPRESSED_BYTES
 from tidelog.records.decode import decode_columns
 from tidelog.records.encode import Header
-from tidelog.records.header import iter_headers, read_header, validate_batch
+from tidelog.records.header import BatchHeader, iter_headers, read_header, validate_batch
+
+T = TypeVar("T")
 
 #: Maximum number of fetch answers held for one partition: one that is read, and one that waits.
 MAX_CHUNKS = 2
@@ -221,6 +223,30 @@ class FetchBuffer:
         start, self.position, self.position_epoch = self.position, chunk.next_offset, chunk.leader_epoch
         return chunk._replace(records=chunk.records[cursor:], fetch_offset=start)
 
+    def take_decoded(self, decode: Callable[[FetchedBatches], T]) -> T | None:
+        """Return `decode` of the oldest answer without the records that were taken, and move the position past it.
+
+        None if there is no answer. The result ends before a batch that cannot be decoded. That batch stays in the
+        buffer, and `unreadable` has the error; None is returned if it is the first one.
+        """
+        if not self._chunks or self.unreadable is not None:
+            return None
+        chunk = self._chunks[0]
+        if self._decoded:
+            self._cursor = self._back_to_partly_read(chunk)
+            self._decoded.clear()
+        left = chunk._replace(records=chunk.records[self._cursor :], fetch_offset=self.position)
+        try:
+            found = decode(left)
+        except Exception as error:
+            readable = self._until_unreadable(left, error)
+            found = decode(readable)
+            self._cursor += len(readable.records)
+            self.position, self.position_epoch = readable.next_offset, readable.leader_epoch
+            return found if readable.records else None
+        self.take_batches()
+        return found
+
     def take_records(self, limit: int) -> list[ConsumerRecord]:
         """Return up to `limit` records in offset order, and move the position past the last.
 
@@ -270,11 +296,7 @@ class FetchBuffer:
         try:
             columns = decode_columns(records, at, limit=self._max_decompressed_bytes)
         except Exception as error:
-            kind: type[TidelogError] = type(error) if isinstance(error, BrokerError) else InternalError
-            span = f"offsets {header.base_offset} to {header.last_offset}"
-            hint = " (max_decompressed_batch_bytes)" if isinstance(error, MessageTooLargeError) else ""
-            self.unreadable = kind(f"{self.topic_partition}: the batch of {span} cannot be read: {error}{hint}")
-            self.unreadable.__cause__ = error
+            self._set_unreadable(header, error)
             return False
         self._cursor = behind
         topic, number = self.topic_partition
@@ -287,6 +309,32 @@ class FetchBuffer:
             decoded = [record for record in decoded if record.offset >= self.position]
         self._decoded.extend(decoded)
         return True
+
+    def _until_unreadable(self, chunk: FetchedBatches, error: Exception) -> FetchedBatches:
+        """Return the answer up to its first batch that cannot be decoded, and set `unreadable`.
+
+        `error` is that of the whole answer. It stands for the first batch if each batch alone can be decoded.
+        """
+        first, end, next_offset, epoch = read_header(chunk.records), 0, chunk.fetch_offset, self.position_epoch
+        for at, header in iter_headers(chunk.records):
+            try:
+                decode_columns(chunk.records, at, limit=self._max_decompressed_bytes)
+            except Exception as own_error:
+                first, error = header, own_error
+                break
+            end = at + header.size_bytes
+            next_offset, epoch = header.next_offset, header.partition_leader_epoch
+        else:
+            end, next_offset, epoch = 0, chunk.fetch_offset, self.position_epoch
+        self._set_unreadable(first, error)
+        return chunk._replace(records=chunk.records[:end], next_offset=next_offset, leader_epoch=epoch)
+
+    def _set_unreadable(self, header: BatchHeader, error: Exception) -> None:
+        kind: type[TidelogError] = type(error) if isinstance(error, BrokerError) else InternalError
+        span = f"offsets {header.base_offset} to {header.last_offset}"
+        hint = " (max_decompressed_batch_bytes)" if isinstance(error, MessageTooLargeError) else ""
+        self.unreadable = kind(f"{self.topic_partition}: the batch of {span} cannot be read: {error}{hint}")
+        self.unreadable.__cause__ = error
 
     def _drop_read_chunks(self) -> None:
         while self._chunks and self._cursor >= len(self._chunks[0].records):
