@@ -82,4 +82,3 @@ def a_topic(partitions: Iterable[Iterable[WrittenBatch]]) -> FakeCluster:
     for partition, each in zip(cluster.create("t", len(written)), written, strict=True):
         write(partition, each)
     return cluster
-

@@ -38,7 +38,8 @@ from tidelog.errors import (
     TimeoutError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.protocol.messages import FetchRequest, Request
+from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse
+from tidelog.records import Codec, encode_batch
 
 WHOLE = TimeWindow()
 
@@ -71,6 +72,17 @@ def put_hours(partition: FakePartition, hours: int, each: int) -> None:
         put(partition, *(b"%d" % number for number in range(first, first + 10)), at_ms=first * 3_600_000 // each)
 
 
+class CountingCluster(FakeCluster):
+    """Counts the bytes of records in the answers to fetches."""
+
+    sent_bytes = 0
+
+    def _fetch_one(self, broker: int, code: int, asked: FetchPartition) -> FetchPartitionResponse:
+        answer = super()._fetch_one(broker, code, asked)
+        self.sent_bytes += len(answer.records or b"")
+        return answer
+
+
 # --- the twin ---------------------------------------------------------------------------------------
 
 
@@ -87,12 +99,12 @@ def test_scan_has_exactly_the_records_of_its_window(
         found = as_rows(a_scan(cluster, window, max_partition_fetch_bytes=fetch_bytes * 200).to_arrow())
     for partition in cluster.partitions["t"]:
         all_rows = rows_of(partition)
+        stamps = [-1 if row["timestamp"] is None else row["timestamp"] for row in all_rows]
         begin = 0
         if window.since_ms is not None:  # the look-up by time skips only older records
-            later = [place for place, row in enumerate(all_rows) if (row["timestamp"] or -1) >= window.since_ms]
-            begin = later[0] if later else len(all_rows)
-        stamps = [-1 if row["timestamp"] is None else row["timestamp"] for row in all_rows[begin:]]
-        expected = [all_rows[begin + place] for place in selected_one_by_one(window, stamps, end_after)]
+            since = window.since_ms
+            begin = next((place for place, stamp in enumerate(stamps) if stamp >= since), len(stamps))
+        expected = [all_rows[begin + place] for place in selected_one_by_one(window, stamps[begin:], end_after)]
         assert of_partition(found, partition.number) == expected
 
 
@@ -149,7 +161,6 @@ def test_silent_cluster_ends_a_read_with_the_places_that_are_missing() -> None:
     [partition] = cluster.create("t")
     put(partition, b"v")
     scan = a_scan(cluster, default_api_timeout_ms=50)
-    cluster.fault_of = lambda broker, request: pytest.fail("no fetch") if isinstance(request, FetchRequest) else None
     cluster.kill(partition.leader, elect=False)
     with pytest.raises(TimeoutError, match=r"t-0 \[0, 1\): no record at offset 0 in 50 ms"):
         scan.to_arrow()
@@ -167,32 +178,23 @@ def test_unreadable_batch_is_an_error_with_its_partition_and_offsets() -> None:
 def test_batch_beyond_the_limit_names_the_setting() -> None:
     cluster = FakeCluster()
     [partition] = cluster.create("t")
-    put(partition, b"v" * 1000)
+    partition.append(encode_batch([(1, None, b"v" * 1000, ())], codec=Codec.GZIP))
     with pytest.raises(MessageTooLargeError, match="t-0: offsets 0 to 0 .*max_decompressed_batch_bytes"):
         a_scan(cluster, max_decompressed_batch_bytes=100).to_arrow()
 
 
 def test_fetched_bytes_in_memory_do_not_grow_with_the_topic() -> None:
-    cluster, limit = FakeCluster(), 20_000
-    partitions = cluster.create("t", 2)
-    for partition in partitions:
+    cluster, limit, answer = CountingCluster(), 20_000, 4_000
+    for partition in cluster.create("t", 2):
         for _ in range(200):
             put(partition, b"v" * 1_000)
-    sent = 0
-
-    def count(broker: int, request: Request) -> None:
-        nonlocal sent
-        if isinstance(request, FetchRequest):
-            sent += sum(min(each.partition_max_bytes, 200 * 1_100) for each in request.partitions)
-
-    cluster.on_send = count
     read, most = 0, 0
-    for batch in a_scan(cluster, max_partition_fetch_bytes=4_000, prefetch_max_bytes=limit):
-        most = max(most, sent - read)
+    for batch in a_scan(cluster, max_partition_fetch_bytes=answer, prefetch_max_bytes=limit):
+        most = max(most, cluster.sent_bytes - read)
         read += batch.num_rows * 1_000
-    assert read == 400_000 and sent > 400_000
-    # The limit, the answers that were requested before it was reached, and the one that is being read.
-    assert most <= limit + 8 * 4_000
+    assert read == 400_000
+    # The limit, an answer of each partition that was requested before, and those that one poll has taken.
+    assert most <= limit + 4 * answer + cluster.sent_bytes - read
 
 
 # --- the interface ----------------------------------------------------------------------------------
@@ -204,8 +206,8 @@ def test_polars_duckdb_and_pandas_read_a_scan_in_one_line() -> None:
         put_hours(partition, 3, 10)
     scan = a_scan(cluster, TimeWindow(3_600_000, 7_200_000))
 
-    assert polars.from_arrow(scan).select("offset").sum().item() == 2 * sum(range(10, 20))
-    assert duckdb.sql('SELECT sum("offset"), count(*) FROM scan').fetchone() == (2 * sum(range(10, 20)), 20)
+    assert polars.DataFrame(scan).select("offset").sum().item() == 2 * sum(range(10, 20))
+    assert duckdb.sql('SELECT sum("offset"), count(*) FROM scan').fetchall() == [(2 * sum(range(10, 20)), 20)]
     assert pandas.DataFrame.from_arrow(scan)["offset"].sum() == 2 * sum(range(10, 20))
     assert pa.table(scan).num_rows == 20
     assert pa.schema(scan) == SCHEMA
@@ -237,7 +239,7 @@ def test_closed_scan_ends_its_reads_and_begins_no_other() -> None:
     with a_scan(cluster, max_partition_fetch_bytes=500) as scan:
         reading = iter(scan)
         next(reading)
-    for read in (lambda: list(reading), scan.to_arrow, lambda: polars.from_arrow(scan)):
+    for read in (lambda: list(reading), scan.to_arrow, lambda: polars.DataFrame(scan)):
         with pytest.raises(Exception, match="closed"):
             read()
     with pytest.raises(ClosedError):

@@ -147,7 +147,12 @@ class RangeReader:
 
     def _give_up(self, failure: TidelogError | None) -> None:
         """Report the offsets that the logs do not have; raise TimeoutError if no log is too short."""
-        ends = self._consumer.end_offsets(list(self._rows)) if failure is None else {}
+        ends: Mapping[TopicPartition, int] = {}
+        try:
+            if failure is None:
+                ends = self._consumer.end_offsets(list(self._rows))
+        except TidelogError as error:
+            failure = error
         short = [rows for tp, rows in self._rows.items() if tp in ends and ends[tp] < rows.span.until]
         for rows in short:
             self._report(rows, rows.skip_to(rows.span.until))

@@ -51,7 +51,7 @@ def scan(
 ) -> Scan:
     """Return the records of a topic with timestamps from `since` up to but not including `until`, as Arrow columns.
 
-        polars.from_arrow(tidelog.scan("events", since=timedelta(hours=1)))
+        polars.DataFrame(tidelog.scan("events", since=timedelta(hours=1)))
         pandas.DataFrame.from_arrow(tidelog.scan("events", since="2026-11-21T09:00Z", until="2026-11-21T10:00Z"))
 
     since, until        ms since 1970, an aware datetime, a timedelta (so long ago), or a text such as
