@@ -57,23 +57,20 @@ def write(partition: FakePartition, written: Iterable[WrittenBatch]) -> None:
 
 def rows_of(partition: FakePartition) -> list[dict[str, Any]]:
     """Return each record of the partition as a row with all columns, in the order of the log."""
-    rows = []
-    for batch in partition.batches:
-        kind = int(read_header(batch).timestamp_type)
-        for record in decode_records(batch):
-            rows.append(
-                {
-                    "topic": partition.topic,
-                    "partition": partition.number,
-                    "offset": record.offset,
-                    "timestamp": None if record.timestamp == -1 else record.timestamp,
-                    "timestamp_type": kind,
-                    "key": record.key,
-                    "value": record.value,
-                    "headers": [{"key": name, "value": value} for name, value in record.headers] or None,
-                }
-            )
-    return rows
+    return [
+        {
+            "topic": partition.topic,
+            "partition": partition.number,
+            "offset": record.offset,
+            "timestamp": None if record.timestamp == -1 else record.timestamp,
+            "timestamp_type": int(read_header(batch).timestamp_type),
+            "key": record.key,
+            "value": record.value,
+            "headers": [{"key": name, "value": value} for name, value in record.headers] or None,
+        }
+        for batch in partition.batches
+        for record in decode_records(batch)
+    ]
 
 
 def a_topic(partitions: Iterable[Iterable[WrittenBatch]]) -> FakeCluster:

@@ -25,8 +25,13 @@ from tests.tidelog.fetched_batches import unreadable_batch
 from tests.tidelog.test_window_reading import selected_one_by_one, windows
 from tidelog import Consumer, Scan
 from tidelog.arrow import window_reading
+from tidelog.arrow.arrow_rows import ArrowRows
+from tidelog.arrow.offset_range import OffsetRange
+from tidelog.arrow.range_reader import RangeReader
 from tidelog.arrow.schema import SCHEMA
 from tidelog.arrow.time_window import TimeWindow
+from tidelog.client.consumer.fetching.fetch_buffer import FetchedBatches
+from tidelog.clock import SystemClock
 from tidelog.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -38,6 +43,7 @@ from tidelog.errors import (
     TimeoutError,
     UnknownTopicOrPartitionError,
 )
+from tidelog.model import TopicPartition
 from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse
 from tidelog.records import Codec, encode_batch
 
@@ -179,8 +185,37 @@ def test_batch_beyond_the_limit_names_the_setting() -> None:
     cluster = FakeCluster()
     [partition] = cluster.create("t")
     partition.append(encode_batch([(1, None, b"v" * 1000, ())], codec=Codec.GZIP))
-    with pytest.raises(MessageTooLargeError, match="t-0: offsets 0 to 0 .*max_decompressed_batch_bytes"):
+    with pytest.raises(MessageTooLargeError, match=r"t-0: offsets 0 to 0 .*max_decompressed_batch_bytes"):
         a_scan(cluster, max_decompressed_batch_bytes=100).to_arrow()
+
+
+def test_answer_that_ends_with_aborted_records_finishes_its_range() -> None:
+    """With read_committed the consumer leaves these records out, and no batch shows that their offsets were read."""
+    batch = memoryview(encode_batch([(1, None, b"v", ())], base_offset=0))
+
+    class Committed(Consumer):
+        def __init__(self) -> None:
+            self.answers = [FetchedBatches(batch, 0, 5, 9, 0), FetchedBatches(batch[:0], 5, 9, 9, 0)]
+
+        def __del__(self) -> None: ...
+
+        def assign(self, partitions: object) -> None: ...
+
+        def seek(self, partition: object, offset: int) -> None: ...
+
+        def poll_batches(self, timeout_ms: int = 0) -> dict[TopicPartition, FetchedBatches]:
+            return {TopicPartition("t", 0): self.answers.pop(0)}
+
+    reader = RangeReader(
+        Committed(),
+        [ArrowRows(SCHEMA, OffsetRange(TopicPartition("t", 0), 0, 9))],
+        on_loss=lambda lost: pytest.fail(f"{lost} is no loss"),
+        timeout_ms=1,
+        timeout_name="timeout",
+        clock=SystemClock(),
+        is_eager=True,
+    )
+    assert [batch["offset"].to_pylist() for batch in reader.read()] == [[0]]
 
 
 def test_fetched_bytes_in_memory_do_not_grow_with_the_topic() -> None:

@@ -108,7 +108,7 @@ def test_wrong_bound_is_refused_by_name(since: Any, until: Any, lateness: Any, c
 
 @pytest.mark.parametrize("value", [1.5, b"now", True, ["now"]])
 def test_bound_of_a_wrong_type_is_refused(value: Any) -> None:
-    with pytest.raises(ArgumentTypeError, match="^until must be"):
+    with pytest.raises(ArgumentTypeError, match=r"^until must be"):
         TimeWindow.of(None, value, DEFAULT_LATENESS, NOW)
 
 
