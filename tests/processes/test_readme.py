@@ -33,7 +33,7 @@ def test_python_examples_run_as_typed_after_the_quick_start(shell: Shell) -> Non
     shell.succeed("up", "--detach")
     shell.succeed("topic", "create", "lines", "--partitions", "6")
     shell.succeed("produce", "lines", given=README.encode())
-    first_steps, sent, all_records, group, spark = map(partial(run_example, shell), python_blocks())
+    first_steps, sent, all_records, group, columns, spark = map(partial(run_example, shell), python_blocks())
     assert re.search(r"^\d+ \d+ b'value'$", first_steps, re.MULTILINE), first_steps
 
     first, *rows, begins = sent.splitlines()
@@ -50,6 +50,8 @@ def test_python_examples_run_as_typed_after_the_quick_start(shell: Shell) -> Non
     assert len(starts) == 6 and re.search(r"^lines-\d+ \d+ records$", group, re.MULTILINE), group
     described = json.loads(shell.run("group", "describe", "billing", "--json").output)
     assert any(part["committed_offset"] for part in described["partitions"]), described
+
+    assert "shape: (3, 6)" in columns and "max(" in columns and "offset" in columns, columns
 
     assert re.search(r"\|partition\|offset\| +value\|", spark) and re.search(r"\| +\d\| +\d+\|", spark), spark
 

@@ -19,7 +19,7 @@ from tools.bench.clusters import (
 from tools.bench.environment import Benchmark
 from tools.bench.groups import commits, look_ups, offsets_load, rebalance
 from tools.bench.kafka_clients.comparisons import COMPARISONS
-from tools.bench.records import commands, consume, end_to_end, latency, memory, produce
+from tools.bench.records import columns, commands, consume, end_to_end, latency, memory, produce
 from tools.bench.results import Figure
 from tools.bench.spark import spark_read
 from tools.bench.without_cluster import checker, codec, hardware_floor, kafka_listener, storage
@@ -35,6 +35,7 @@ BENCHMARKS: list[Benchmark] = [
     end_to_end.BENCHMARK,
     *produce.BENCHMARKS,
     *consume.BENCHMARKS,
+    *columns.BENCHMARKS,
     commands.BENCHMARK,
     memory.BENCHMARK,
     look_ups.BENCHMARK,
