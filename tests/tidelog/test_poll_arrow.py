@@ -91,7 +91,7 @@ async def test_polled_columns_are_those_of_the_polled_records(
 
 
 @on_virtual_time
-async def test_poll_without_records_returns_an_empty_table_of_the_default_columns() -> None:
+async def test_poll_without_records_returns_an_empty_table_of_default_columns() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     async with a_consumer(cluster) as consumer:

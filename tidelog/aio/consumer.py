@@ -345,9 +345,9 @@ class Consumer(LoopBound):
         schema = required_schema("poll_arrow", columns, headers=headers)
         from tidelog.arrow.polled_rows import to_table
 
-        return to_table(schema, (await self.poll_rows(schema, timeout_ms)).values())
+        return to_table(schema, (await self._poll_rows(schema, timeout_ms)).values())
 
-    async def poll_rows(self, schema: pa.Schema, timeout_ms: int) -> dict[TopicPartition, PolledRows]:
+    async def _poll_rows(self, schema: pa.Schema, timeout_ms: int) -> dict[TopicPartition, PolledRows]:
         """Return the rows of `poll_arrow` by partition, with the columns of the schema."""
         from tidelog.arrow.polled_rows import decode_answer
 

@@ -319,7 +319,7 @@ class Consumer(BlockingClient[AsyncConsumer]):
         schema = required_schema("poll_arrow", columns, headers=headers)
         from tidelog.arrow.polled_rows import to_table
 
-        polled = self._wait(self._core.poll_rows(schema, timeout_ms), timeout_ms, self._core.give_back)
+        polled = self._wait(self._core._poll_rows(schema, timeout_ms), timeout_ms, self._core.give_back)
         return to_table(schema, polled.values())
 
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
