@@ -335,3 +335,12 @@ def test_scan_without_pyarrow_names_the_extra_to_install() -> None:
         "tidelog.scan needs the package pyarrow: pip install 'tidelog[arrow]'",
         "poll_arrow needs the package pyarrow: pip install 'tidelog[arrow]'",
     ]
+
+
+def test_clients_and_the_name_scan_load_neither_pyarrow_nor_numpy() -> None:
+    program = (
+        "import sys, tidelog; tidelog.Consumer, tidelog.aio.Consumer, tidelog.scan, tidelog.Scan\n"
+        "print({'numpy', 'pyarrow', 'pandas'} & sys.modules.keys())"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert shown.stdout.strip() == "set()"
