@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from datetime import datetime
@@ -265,6 +266,18 @@ def test_read_that_is_left_early_closes_its_connections() -> None:
     assert any(cluster.connections.values())
     reading.close()  # type: ignore[attr-defined]
     assert not any(not connection.closed for each in cluster.connections.values() for connection in each)
+
+
+def test_query_with_a_limit_closes_its_connections_and_warns_of_nothing(recwarn: pytest.WarningsRecorder) -> None:
+    cluster = FakeCluster()
+    [partition] = cluster.create("t")
+    put_hours(partition, 24, 10)
+    scan = a_scan(cluster, max_partition_fetch_bytes=500)
+    assert len(duckdb.sql("SELECT * FROM scan LIMIT 1").fetchall()) == 1
+    del scan
+    gc.collect()
+    assert all(connection.closed for each in cluster.connections.values() for connection in each)
+    assert [str(each.message) for each in recwarn if each.category is ResourceWarning] == []
 
 
 def test_closed_scan_ends_its_reads_and_begins_no_other() -> None:
