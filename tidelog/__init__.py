@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tidelog.client.consumer.consumer import Consumer
     from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchedBatches
     from tidelog.client.consumer.seek_to_time import OlderRecords, StartingPoint, StartReason
+    from tidelog.client.metrics.snapshot import Metrics
     from tidelog.client.producer.producer import Producer
     from tidelog.client.producer.record_future import RecordFuture, RecordRun, RunPart
     from tidelog.errors import TidelogError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         ConsumerGroupListings,
         ConsumerGroupState,
         MemberDescription,
+        MemberToRemove,
     )
     from tidelog.groups.lag import PartitionLag
     from tidelog.groups.membership.rebalance_listener import ConsumerRebalanceListener
@@ -84,6 +86,8 @@ __all__ = [
     "Endpoint",
     "FetchedBatches",
     "MemberDescription",
+    "MemberToRemove",
+    "Metrics",
     "NewPartitions",
     "NewTopic",
     "NoOffset",
@@ -137,6 +141,8 @@ _MODULES = {
     "Endpoint": "tidelog.model",
     "FetchedBatches": "tidelog.client.consumer.fetching.fetch_buffer",
     "MemberDescription": "tidelog.groups.descriptions",
+    "MemberToRemove": "tidelog.groups.descriptions",
+    "Metrics": "tidelog.client.metrics.snapshot",
     "NewPartitions": "tidelog.protocol.partition_messages",
     "NewTopic": "tidelog.protocol.messages",
     "NoOffset": "tidelog.model",

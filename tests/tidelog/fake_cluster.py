@@ -560,6 +560,7 @@ class FakeConnection:
     def __init__(self, cluster: FakeCluster, broker: int, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self.broker_id = broker
+        self.longest_throttle_ms = 0
         self.closed = False
         self._cluster = cluster
         self._broker = broker

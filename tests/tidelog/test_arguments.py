@@ -24,6 +24,7 @@ from tidelog import (
     ConfigChange,
     ConfigResource,
     ElectionType,
+    MemberToRemove,
     NewPartitions,
     NewTopic,
     OffsetAndMetadata,
@@ -105,6 +106,11 @@ CHANGES = [5, "a", [5], [("a", "b")], ConfigChange("a", "b"), {"t": 5}, *SETTING
 CHANGES += replaced(ConfigChange("a", "b"), name=[None, 5], value=[5, b"b"], operation=[9, "SET", True])
 IDS = [5, "1", [1.5], ["1"], [True], [2**31], [None], ANY]
 TARGETS = [None, 5, "earliest", ToEarliest, *(ToOffset(each) for each in OFFSETS), *(ToTime(each) for each in TIMES)]
+MEMBERS = [
+    *(None, 5, "m", ["m"], [None], MemberToRemove("m"), [MemberToRemove()], [MemberToRemove("", "")]),
+    *([MemberToRemove(each)] for each in (None, 5, b"m", "\udcff")),  # type: ignore[arg-type]
+    *([MemberToRemove("m", each)] for each in (5, b"m", "\udcff")),  # type: ignore[arg-type]
+]
 
 
 class Call(NamedTuple):
@@ -150,6 +156,7 @@ CALLS: dict[type, dict[str, Call]] = {
         ),
         "partitions_for": Call({"topic": "t"}, {"topic": TOPICS}),
         "flush": Call({}, {"timeout": TIMEOUTS_S}),
+        "metrics": Call({}, {}),
         "close": Call({}, {"timeout": TIMEOUTS_S}),
     },
     Consumer: {
@@ -186,6 +193,7 @@ CALLS: dict[type, dict[str, Call]] = {
         "end_offsets": Call({"partitions": [TP]}, {"partitions": [None, *LISTS_OF_PARTITIONS], **MS}),
         "partitions_for_topic": Call({"topic": "t"}, {"topic": TOPICS, **MS}),
         "topics": Call({}, MS),
+        "metrics": Call({}, {}),
         "close": Call({}, {"autocommit": FLAGS, "timeout_ms": [None, *TIMEOUTS_MS]}),
     },
     Admin: {
@@ -263,11 +271,16 @@ CALLS: dict[type, dict[str, Call]] = {
             {"group_id": "g", "partitions": [TP]},
             {"group_id": GROUPS, "partitions": [None, *LISTS_OF_PARTITIONS], **MS},
         ),
+        "remove_group_members": Call(
+            {"group_id": "g", "members": [MemberToRemove("m")]},
+            {"group_id": GROUPS, "members": MEMBERS, **MS},
+        ),
         "consumer_group_lag": Call({"group_id": "g"}, {"group_id": GROUPS, "partitions": LISTS_OF_PARTITIONS, **MS}),
         "reset_consumer_group_offsets": Call(
             {"group_id": "g", "target": ToEarliest()},
             {"group_id": GROUPS, "target": TARGETS, "partitions": LISTS_OF_PARTITIONS, "execute": FLAGS, **MS},
         ),
+        "metrics": Call({}, {}),
         "close": Call({}, {}),
     },
 }

@@ -22,8 +22,10 @@ from tidelog.client.diagnosis.explain_partition import PartitionFacts
 from tidelog.client.diagnosis.gather_replica_status import ask_facts
 from tidelog.client.environment import ClientEnvironment
 from tidelog.client.help import client_repr, shows_settings
+from tidelog.client.metrics.snapshot import Metrics, admin_metrics
 from tidelog.client.settings import AdminOptions, AdminSettings, BootstrapServers, make_settings
 from tidelog.client.tasks.lifecycle import LoopBound
+from tidelog.display.listing import ByBroker, ByGroup, Errors, ErrorsByGroup, Listing, Table
 from tidelog.errors import (
     ClosedError,
     RequestTimedOutError,
@@ -34,7 +36,12 @@ from tidelog.errors import (
     raise_first,
 )
 from tidelog.groups import zookeeper_requests
-from tidelog.groups.descriptions import ConsumerGroupDescription, ConsumerGroupListings
+from tidelog.groups.descriptions import (
+    ConsumerGroupDescription,
+    ConsumerGroupListings,
+    MemberDescription,
+    MemberToRemove,
+)
 from tidelog.groups.lag import PartitionLag
 from tidelog.groups.migration import OffsetMigration
 from tidelog.groups.reset import OffsetReset, ResetTarget
@@ -99,10 +106,10 @@ class Admin(LoopBound):
             done_before=(TopicAlreadyExistsError,),
         )
         if validate_only:
-            return list(answer.topics)
+            return Listing(answer.topics)
         for topic in wanted:
             await self.controller.await_leaders(topic.name, deadline_ms)
-        return [self._as_seen(created) if created.error_code else created for created in answer.topics]
+        return Listing(self._as_seen(created) if created.error_code else created for created in answer.topics)
 
     def _as_seen(self, created: CreatedTopic) -> CreatedTopic:
         """Return the entry of a creation whose answer was lost, made from the topic's metadata in the view."""
@@ -159,7 +166,7 @@ class Admin(LoopBound):
         election_type = arguments.choice("election_type", election_type, ElectionType)
         wanted, deadline_ms = _optional_partitions(partitions), self._deadline_ms(timeout_ms)
         self._client()
-        return await self.partitions.elect(election_type, wanted, deadline_ms)
+        return Errors(await self.partitions.elect(election_type, wanted, deadline_ms))
 
     async def alter_partition_reassignments(
         self, reassignments: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int | None = None
@@ -184,7 +191,7 @@ class Admin(LoopBound):
         """
         wanted, deadline_ms = _optional_partitions(partitions), self._deadline_ms(timeout_ms)
         self._client()
-        return await self.partitions.reassignments(wanted, deadline_ms)
+        return Table(await self.partitions.reassignments(wanted, deadline_ms))
 
     async def list_topics(self, timeout_ms: int | None = None) -> list[str]:
         """Return the names of all topics in alphabetical order, internal topics included, as one broker knows them."""
@@ -213,7 +220,7 @@ class Admin(LoopBound):
         time_limit_ms = max(1, min(DESCRIBE_TIME_LIMIT_MS, deadline_ms - self.clock.monotonic_ms()))
         answers = await ask_leaders(client, partitions, time_limit_ms)
         views = [client.view.topics.get(view.name, view) for view in views]
-        return [
+        return Listing(
             TopicDescription(
                 view.name,
                 view.topic_id,
@@ -228,7 +235,7 @@ class Admin(LoopBound):
                 ),
             )
             for view in views
-        ]
+        )
 
     async def describe_times(self, topic: str, timeout_ms: int | None = None) -> list[PartitionTimes]:
         """Return each partition's size and time span, in the order of the partitions.
@@ -238,7 +245,7 @@ class Admin(LoopBound):
         `tidelog.client.admin.timestamp_skew.find_skew` reports which timestamps make look-ups by time surprising.
         """
         name, deadline_ms = arguments.topic("topic", topic), self._deadline_ms(timeout_ms)
-        return await describe_times(self._client(), name, deadline_ms)
+        return Listing(await describe_times(self._client(), name, deadline_ms))
 
     async def describe_cluster(self, timeout_ms: int | None = None) -> ClusterDescription:
         """Return the cluster's id, controller (−1: none) and live brokers by id, as one broker knows them now."""
@@ -262,13 +269,14 @@ class Admin(LoopBound):
         Raises the first resource's error, for example UnknownTopicOrPartitionError or BrokerNotAvailableError.
         """
         wanted, deadline_ms = admin_arguments.resources("resources", resources), self._deadline_ms(timeout_ms)
-        return await config_requests.describe_configs(
+        described = await config_requests.describe_configs(
             self._client(),
             wanted,
             deadline_ms,
             include_synonyms=arguments.flag("include_synonyms", include_synonyms),
             include_documentation=arguments.flag("include_documentation", include_documentation),
         )
+        return Table({resource: Table(entries) for resource, entries in described.items()})
 
     async def alter_configs(
         self, configs: Mapping[ConfigResource, Changes], timeout_ms: int | None = None, *, validate_only: bool = False
@@ -304,7 +312,7 @@ class Admin(LoopBound):
         did not follow in time; records may be deleted.
         """
         wanted = arguments.offsets_by_partition("before", before, least=-1)
-        return await record_deletion.delete_records(self._client(), wanted, self._timeout_ms(timeout_ms))
+        return Table(await record_deletion.delete_records(self._client(), wanted, self._timeout_ms(timeout_ms)))
 
     async def describe_log_dirs(
         self, brokers: Iterable[int] | None = None, timeout_ms: int | None = None
@@ -316,7 +324,7 @@ class Admin(LoopBound):
         """
         wanted = None if brokers is None else arguments.broker_ids("brokers", brokers)
         deadline_ms = self._deadline_ms(timeout_ms)
-        return await log_dir_requests.describe_log_dirs(self._client(), wanted, deadline_ms)
+        return ByBroker(await log_dir_requests.describe_log_dirs(self._client(), wanted, deadline_ms))
 
     async def alter_replica_log_dirs(
         self, broker: int, log_dirs: Mapping[TopicPartition, str], timeout_ms: int | None = None
@@ -348,7 +356,7 @@ class Admin(LoopBound):
         wanted = None if brokers is None else arguments.broker_ids("brokers", brokers)
         named = () if topics is None else arguments.topics("topics", topics)
         deadline_ms = self._deadline_ms(timeout_ms)
-        return await client_requests.describe_clients(self._client(), wanted, named, deadline_ms)
+        return ByBroker(await client_requests.describe_clients(self._client(), wanted, named, deadline_ms))
 
     async def list_zookeeper_groups(self, timeout_ms: int | None = None) -> list[str]:
         """Return the names of the groups that have offsets in ZooKeeper, in alphabetical order.
@@ -366,7 +374,7 @@ class Admin(LoopBound):
         Raises InvalidGroupIdError for a name that ZooKeeper cannot hold.
         """
         name, deadline_ms = arguments.group_id("group_id", group_id), self._deadline_ms(timeout_ms)
-        return await zookeeper_requests.group_offsets(self._client(), name, deadline_ms)
+        return Table(await zookeeper_requests.group_offsets(self._client(), name, deadline_ms))
 
     async def alter_zookeeper_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
@@ -392,7 +400,8 @@ class Admin(LoopBound):
         """
         name, deadline_ms = arguments.group_id("group_id", group_id), self._deadline_ms(timeout_ms)
         force, execute = arguments.flag("force", force), arguments.flag("execute", execute)
-        return await migrate_offsets(self.client, self._groups(), name, deadline_ms, force=force, execute=execute)
+        plan = await migrate_offsets(self.client, self._groups(), name, deadline_ms, force=force, execute=execute)
+        return Table(plan)
 
     async def list_consumer_groups(
         self, states: Iterable[str] = (), timeout_ms: int | None = None
@@ -429,7 +438,7 @@ class Admin(LoopBound):
         described = await self._groups().describe(names, deadline_ms)
         if not partial:
             raise_first(each for each in described.values() if isinstance(each, TidelogError))
-        return described
+        return ByGroup(described)
 
     async def list_consumer_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
@@ -440,7 +449,7 @@ class Admin(LoopBound):
         """
         name, wanted = arguments.group_id("group_id", group_id), _optional_partitions(partitions)
         deadline_ms = self._deadline_ms(timeout_ms)
-        return await self._groups().offsets(name, wanted, deadline_ms)
+        return Table(await self._groups().offsets(name, wanted, deadline_ms))
 
     async def alter_consumer_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
@@ -452,7 +461,7 @@ class Admin(LoopBound):
         """
         name, wanted = arguments.group_id("group_id", group_id), arguments.commits("offsets", offsets)
         deadline_ms = self._deadline_ms(timeout_ms)
-        return await self._groups().alter_offsets(name, wanted, deadline_ms)
+        return Errors(await self._groups().alter_offsets(name, wanted, deadline_ms))
 
     async def delete_consumer_groups(
         self, group_ids: Iterable[str], timeout_ms: int | None = None
@@ -463,7 +472,7 @@ class Admin(LoopBound):
         TimeoutError.
         """
         names, deadline_ms = arguments.group_ids("group_ids", group_ids), self._deadline_ms(timeout_ms)
-        return await self._groups().delete(names, deadline_ms)
+        return ErrorsByGroup(await self._groups().delete(names, deadline_ms))
 
     async def delete_consumer_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
@@ -476,7 +485,18 @@ class Admin(LoopBound):
         """
         name, wanted = arguments.group_id("group_id", group_id), arguments.partitions("partitions", partitions)
         deadline_ms = self._deadline_ms(timeout_ms)
-        return await self._groups().delete_offsets(name, wanted, deadline_ms)
+        return Errors(await self._groups().delete_offsets(name, wanted, deadline_ms))
+
+    async def remove_group_members(
+        self, group_id: str, members: Iterable[MemberToRemove | MemberDescription], timeout_ms: int | None = None
+    ) -> dict[MemberToRemove, TidelogError | None]:
+        """Remove members from a group, and return each member's error; None: the member is removed (KIP-345).
+
+        See `tidelog.Admin.remove_group_members`.
+        """
+        name, wanted = arguments.group_id("group_id", group_id), admin_arguments.members_to_remove("members", members)
+        deadline_ms = self._deadline_ms(timeout_ms)
+        return Errors(await self._groups().remove_members(name, wanted, deadline_ms))
 
     async def consumer_group_lag(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
@@ -488,7 +508,7 @@ class Admin(LoopBound):
         """
         name, wanted = arguments.group_id("group_id", group_id), _optional_partitions(partitions)
         deadline_ms = self._deadline_ms(timeout_ms)
-        return await self._groups().lag(name, wanted, deadline_ms)
+        return Table(await self._groups().lag(name, wanted, deadline_ms))
 
     async def reset_consumer_group_offsets(
         self,
@@ -511,7 +531,11 @@ class Admin(LoopBound):
         name, target = arguments.group_id("group_id", group_id), admin_arguments.reset_target("target", target)
         wanted, deadline_ms = _optional_partitions(partitions), self._deadline_ms(timeout_ms)
         execute, groups = arguments.flag("execute", execute), self._groups()
-        return await reset_offsets(self.client, groups, name, target, wanted, deadline_ms, execute=execute)
+        return Table(await reset_offsets(self.client, groups, name, target, wanted, deadline_ms, execute=execute))
+
+    def metrics(self) -> Metrics:
+        """Return a snapshot of this admin's metrics; see `tidelog.Admin.metrics`."""
+        return admin_metrics(self.client.metrics, self.clock.monotonic_ms())
 
     async def close(self) -> None:
         """Cancel the background tasks, and close all connections, so that calls in progress fail. Idempotent."""

@@ -27,8 +27,10 @@ from tidelog.client.consumer.poll_remainder import PollRemainder
 from tidelog.client.consumer.seek_to_time import StartingPoint, starting_points
 from tidelog.client.environment import ClientEnvironment
 from tidelog.client.help import assignment_repr, client_repr, shows_settings
+from tidelog.client.metrics.snapshot import Metrics, consumer_metrics
 from tidelog.client.settings import BootstrapServers, ConsumerOptions, ConsumerSettings, make_settings
 from tidelog.client.tasks.lifecycle import LoopBound
+from tidelog.display.listing import Table
 from tidelog.errors import (
     ArgumentValueError,
     ClosedError,
@@ -215,7 +217,7 @@ class Consumer(LoopBound):
         self.client.background.raise_failure()
         found = await self._in_group("committed").committed(wanted, self._deadline_ms(timeout_ms))
         if not isinstance(partitions, TopicPartition):
-            return found
+            return Table(found)
         at = found[partitions]
         return None if at is None else at.offset
 
@@ -270,7 +272,7 @@ class Consumer(LoopBound):
         isolation_level = self.settings.isolation_level
         points = await starting_points(self.client, targets, time_limit_ms, isolation_level)
         # Partitions that were unassigned meanwhile are left out.
-        kept = {tp: point for tp, point in points.items() if tp in fetcher.partitions}
+        kept = Table({tp: point for tp, point in points.items() if tp in fetcher.partitions})
         for tp, point in kept.items():
             fetcher.partitions[tp].seek(point.offset, -1 if point.leader_epoch is None else point.leader_epoch)
         fetcher.wake()
@@ -322,7 +324,7 @@ class Consumer(LoopBound):
 
         The position moves past the batches. `max_poll_records` and the deserializers do not apply.
         """
-        found: dict[TopicPartition, FetchedBatches] = {}
+        found: dict[TopicPartition, FetchedBatches] = Table()
 
         def take(fetcher: Fetcher, is_last: Callable[[], bool]) -> Collection[TopicPartition]:
             for tp, assigned in fetcher.partitions.items():
@@ -333,6 +335,7 @@ class Consumer(LoopBound):
             return found.keys()
 
         await self._wait_for_data(timeout_ms, take)
+        self._count(found)
         return found
 
     async def poll_arrow(
@@ -367,6 +370,7 @@ class Consumer(LoopBound):
             return found.keys()
 
         await self._wait_for_data(timeout_ms, take)
+        self._count(found)
         return found
 
     def give_back(self, polled: Mapping[TopicPartition, list[ConsumerRecord] | FetchedBatches | PolledRows]) -> None:
@@ -375,6 +379,7 @@ class Consumer(LoopBound):
         Partitions that are no longer assigned or have no position are ignored.
         """
         fetcher = self._started()
+        self.client.metrics.records_consumed -= count_of(polled)
         for tp, taken in polled.items():
             assigned = fetcher.partitions.get(tp)
             if assigned is not None and assigned.position is not None:
@@ -435,8 +440,8 @@ class Consumer(LoopBound):
         self._started()
         time_limit_ms, isolation_level = self._timeout_ms(timeout_ms), self.settings.isolation_level
         if arguments.flag("partial", partial):
-            return await outcomes_for_times(self.client, times, time_limit_ms, isolation_level)
-        return await offsets_for_times(self.client, times, time_limit_ms, isolation_level)
+            return Table(await outcomes_for_times(self.client, times, time_limit_ms, isolation_level))
+        return Table(await offsets_for_times(self.client, times, time_limit_ms, isolation_level))
 
     async def offsets_before(
         self, times: Mapping[TopicPartition, Timestamp], max_num_offsets: int = 1, timeout_ms: int | None = None
@@ -500,7 +505,7 @@ class Consumer(LoopBound):
                 try:
                     return self._deserializer.record(record)
                 except RecordDeserializationError as error:
-                    self._refuse([error])
+                    self._refuse([error], 1)
 
     async def fill_remainder(self) -> bool:
         """Poll for an iteration, and hold the records for `poll_remainder.next`.
@@ -513,6 +518,12 @@ class Consumer(LoopBound):
         partitions = self._started().partitions
         self.poll_remainder.take({partitions[tp]: records for tp, records in polled.items()})
         return bool(polled) or limit_ms is None
+
+    def metrics(self) -> Metrics:
+        """Return a snapshot of this consumer's metrics; see `tidelog.Consumer.metrics`."""
+        partitions = list(self._fetcher.partitions.values()) if self._fetcher is not None and not self.closed else []
+        lags = {assigned.topic_partition: assigned.lag for assigned in partitions}
+        return consumer_metrics(self.client.metrics, lags, self.clock.monotonic_ms())
 
     async def close(self, *, autocommit: bool = True, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Commit (if auto-commit is enabled), call the listener, leave the group, and free the resources.
@@ -527,7 +538,7 @@ class Consumer(LoopBound):
             return
         self._enter_loop()
         self._closing = True
-        self.poll_remainder.give_back()
+        self._give_remainder_back()
         deadline_ms = self.clock.monotonic_ms() + time_limit_ms
         try:
             if self._begun_commits:
@@ -593,13 +604,15 @@ class Consumer(LoopBound):
                 return polled
             found, errors = self._deserializer.polled(polled)
             if errors:
-                self._refuse(errors)
+                self._refuse(errors, count_of(polled) - count_of(found))
             if found or not errors:
                 return found
             timeout_ms = 0
 
-    def _refuse(self, errors: Iterable[RecordDeserializationError]) -> None:
+    def _refuse(self, errors: Iterable[RecordDeserializationError], not_given: int) -> None:
         """Set the positions back to the records of these errors, which the next poll raises.
+
+        not_given   how many polled records the user does not get: these, and those after them
 
         The records after them were polled too. A partition whose position is no longer after its record is left out.
         """
@@ -615,13 +628,14 @@ class Consumer(LoopBound):
         limit = self.settings.max_poll_records
         if max_records is not None:
             limit = arguments.whole("max_records", max_records, 1)
-        found: Polled = {}
+        found: Polled = Table()
 
         def take(fetcher: Fetcher, is_last: Callable[[], bool]) -> Collection[TopicPartition]:
             fetcher.take_records(limit, found)
             return found.keys()
 
         await self._wait_for_data(timeout_ms, take)
+        self._count(found)
         return found
 
     async def _consume(self, timeout_ms: int, max_records: int) -> Polled:
@@ -631,7 +645,7 @@ class Consumer(LoopBound):
         `close` meanwhile does not count them as consumed.
         """
         limit = arguments.whole("max_records", max_records, 1)
-        found: Polled = {}
+        found: Polled = Table()
 
         def take(fetcher: Fetcher, is_last: Callable[[], bool]) -> Collection[TopicPartition]:
             left = fetcher.take_records(limit, found)
@@ -643,6 +657,7 @@ class Consumer(LoopBound):
             return found.keys()
 
         await self._wait_for_data(timeout_ms, take)
+        self._count(found)
         return found
 
     # --- helpers ----------------------------------------------------------------------------------
@@ -656,7 +671,7 @@ class Consumer(LoopBound):
         if self.closed:
             raise ClosedError("the consumer is closed")
         self._enter_loop()
-        self.poll_remainder.give_back()
+        self._give_remainder_back()
         if self._fetcher is None:
             if self.settings.group_id is not None:
                 from tidelog.groups.committed_offsets import CommittedOffsets
@@ -671,6 +686,12 @@ class Consumer(LoopBound):
             if self._first_topics:
                 self.subscribe(self._first_topics)
         return self._fetcher
+
+    def _count(self, polled: Mapping[TopicPartition, list[ConsumerRecord] | FetchedBatches | PolledRows]) -> None:
+        self.client.metrics.records_consumed += count_of(polled)
+
+    def _give_remainder_back(self) -> None:
+        self.client.metrics.records_consumed -= self.poll_remainder.give_back()
 
     def _new_group(self, fetcher: Fetcher) -> GroupConsumer:
         from tidelog.groups.membership.group_consumer import GroupConsumer
@@ -718,7 +739,7 @@ class Consumer(LoopBound):
     ) -> dict[TopicPartition, int]:
         wanted, time_limit_ms = arguments.partitions("partitions", partitions), self._timeout_ms(timeout_ms)
         self._started()
-        return await end_of_each(self.client, wanted, which, time_limit_ms, self.settings.isolation_level)
+        return Table(await end_of_each(self.client, wanted, which, time_limit_ms, self.settings.isolation_level))
 
     async def _wait_for_data(self, timeout_ms: int, take: Take) -> None:
         """Wait until `take` finds something in the buffers, or until the timeout.
@@ -805,3 +826,14 @@ class Consumer(LoopBound):
 
     def _deadline_ms(self, timeout_ms: int | None) -> int:
         return self.clock.monotonic_ms() + self._timeout_ms(timeout_ms)
+
+
+def count_of(polled: Mapping[TopicPartition, list[ConsumerRecord] | FetchedBatches | PolledRows]) -> int:
+    """Return the number of records; of undecoded batches the number of offsets, because these cost no look at them."""
+    count = 0
+    for taken in polled.values():
+        if isinstance(taken, FetchedBatches):
+            count += taken.next_offset - taken.fetch_offset
+        else:
+            count += len(taken) if isinstance(taken, list) else taken.record_count
+    return count

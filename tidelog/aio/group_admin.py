@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from tidelog.client.broker_requests import ask_broker
 from tidelog.client.cluster_client import ClusterClient, KnownCoordinator, is_retriable
 from tidelog.errors import (
     BrokerError,
+    FencedInstanceIdError,
     GroupIdNotFoundError,
     InvalidGroupIdError,
     InvalidRequestError,
@@ -25,6 +26,7 @@ from tidelog.groups.descriptions import (
     ConsumerGroupListing,
     ConsumerGroupListings,
     ConsumerGroupState,
+    MemberToRemove,
     describe_group,
     listing_of,
 )
@@ -37,6 +39,9 @@ from tidelog.protocol.group_messages import (
     DeleteGroupsResponse,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    LeavingMember,
     ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
@@ -141,6 +146,27 @@ class GroupAdmin:
         done = await self._each(group_ids, delete_one)
         return {group_id: each for group_id, each in done.items()}
 
+    async def remove_members(
+        self, group_id: str, members: Sequence[MemberToRemove], deadline_ms: int
+    ) -> dict[MemberToRemove, TidelogError | None]:
+        """See `Admin.remove_group_members`."""
+        if not members:
+            return {}
+        # A repeated LeaveGroup finds no member if the first answer was lost, so the members are looked up before.
+        before = await self._describe_one(group_id, deadline_ms)
+        leaving = tuple(LeavingMember(each.member_id, each.group_instance_id) for each in members)
+        answer = await self._ask(group_id, LeaveGroupRequest(group_id, leaving), deadline_ms)
+        assert isinstance(answer, LeaveGroupResponse)
+        _raise(group_id, answer.error_code)
+        codes = {(each.member_id, each.group_instance_id or None): each.error_code for each in answer.members}
+        outcomes: dict[MemberToRemove, TidelogError | None] = {}
+        for each in members:
+            code = codes.get((each.member_id, each.group_instance_id), InvalidRequestError.code)
+            was_member = each.member_id in before.pending_member_ids or any(map(each.is_of, before.members))
+            is_gone = code == UnknownMemberIdError.code and was_member
+            outcomes[each] = None if is_gone else _removal_error(group_id, each, code)
+        return outcomes
+
     # --- offsets -------------------------------------------------------------------------------------
 
     async def offsets(
@@ -239,6 +265,17 @@ def _outcomes(group_id: str, partitions: Iterable[CommittedPartition]) -> dict[T
 def _raise(group_id: str, code: int) -> None:
     if refusal := _refusal(group_id, code):
         raise refusal
+
+
+def _removal_error(group_id: str, member: MemberToRemove, code: int) -> BrokerError | None:
+    error = error_for(code)
+    where = f"group {group_id!r}"
+    match error:
+        case UnknownMemberIdError():
+            return UnknownMemberIdError(f"{where} has no member with {member}")
+        case FencedInstanceIdError():
+            return FencedInstanceIdError(f"{where}: another consumer than {member} has this instance id now")
+    return error and type(error)(f"{where}, {member}: {error}")
 
 
 def _refusal(group_id: str, code: int, partition: str = "", message: str | None = None) -> BrokerError | None:

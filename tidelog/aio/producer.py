@@ -12,6 +12,8 @@ from tidelog import arguments
 from tidelog.client.cluster_client import ClusterClient
 from tidelog.client.environment import ClientEnvironment
 from tidelog.client.help import client_repr, shows_settings
+from tidelog.client.metrics.client_metrics import ProducerMetrics
+from tidelog.client.metrics.snapshot import Metrics, producer_metrics
 from tidelog.client.producer.accumulator import TopicQueues
 from tidelog.client.producer.record_future import RecordFuture, RecordRun
 from tidelog.client.producer.sender import Sender
@@ -181,6 +183,18 @@ class Producer(LoopBound):
     def bootstrap_connected(self) -> bool:
         """Return whether a connection to any broker is open now; False for a producer that is closed."""
         return self.client.is_connected
+
+    def metrics(self) -> Metrics:
+        """Return a snapshot of this producer's metrics; see `tidelog.Producer.metrics`."""
+        accumulator = None if self._sender is None else self._sender.accumulator
+        return producer_metrics(
+            self.client.metrics,
+            ProducerMetrics() if accumulator is None else accumulator.metrics,
+            self.clock.monotonic_ms(),
+            buffered_bytes=0 if accumulator is None else accumulator.buffered_bytes,
+            buffer_memory=self.settings.buffer_memory,
+            waiting=0 if accumulator is None else accumulator.waiting_for_space,
+        )
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Send the buffered records for up to `timeout` seconds, then fail the rest with ClosedError. Idempotent.

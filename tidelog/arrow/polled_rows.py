@@ -19,6 +19,11 @@ class PolledRows(NamedTuple):
     fetch_offset: int
     batches: tuple[pa.RecordBatch, ...]
 
+    @property
+    def record_count(self) -> int:
+        """The number of rows of all batches."""
+        return sum(batch.num_rows for batch in self.batches)
+
 
 def decode_answer(
     schema: pa.Schema, max_decompressed_batch_bytes: int, partition: TopicPartition, fetched: FetchedBatches

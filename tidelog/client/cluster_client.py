@@ -24,6 +24,8 @@ from tidelog.client.connections import (
     result_of,
 )
 from tidelog.client.metadata import ClusterView, TopicView, no_such_partition
+from tidelog.client.metrics.client_metrics import ClientMetrics
+from tidelog.client.metrics.measured_connections import measured
 from tidelog.client.settings import ClientSettings
 from tidelog.client.tasks.background import Background, SupervisedTask
 from tidelog.clock import Clock, SystemClock
@@ -85,6 +87,7 @@ class ClusterClient:
     coordinators   each group's coordinator, as far as known
     commit_epochs  the latest epoch of a coordinator to which a commit of the group was sent
     background     the background tasks of the client, and their failures
+    metrics        the counters of the client
 
     With `allow_auto_create_topics` brokers whose setting `auto_create_topics_enable` is on create tracked topics that
     do not exist.
@@ -114,7 +117,10 @@ class ClusterClient:
         self._answered_ms: dict[str, int] = {}
         self._missing_since_ms: dict[str, int] = {}
         self._partition_missing_since_ms: dict[TopicPartition, int] = {}
-        self._connections = Connections(settings.client_id, self.clock, opener, self.background)
+        self.metrics = ClientMetrics()
+        self._connections = Connections(
+            settings.client_id, self.clock, measured(opener, self.metrics, self.clock), self.background
+        )
         #: The broker that sent the latest metadata.
         self._metadata_source: Endpoint | None = None
         self._refreshing: asyncio.Task[None] | None = None

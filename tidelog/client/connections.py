@@ -52,8 +52,9 @@ class Purpose(Enum):
 class Peer(Protocol):
     """The interface of a connection.
 
-    endpoint    where it was opened
-    broker_id   the broker at the other end; −1 if the broker does not say it
+    endpoint              where it was opened
+    broker_id             the broker at the other end; −1 if the broker does not say it
+    longest_throttle_ms   the longest time for which the broker has throttled the connection; 0: never
     """
 
     @property
@@ -64,6 +65,9 @@ class Peer(Protocol):
 
     @property
     def closed(self) -> bool: ...
+
+    @property
+    def longest_throttle_ms(self) -> int: ...
 
     def send(self, request: Request, *, timeout_ms: int) -> asyncio.Future[Response]: ...
 

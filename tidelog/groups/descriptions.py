@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tidelog.display.short_repr import fields_repr
 from tidelog.errors import CorruptMessageError, TidelogError, raise_first
 from tidelog.groups.assignment.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
 from tidelog.model import TopicPartition
@@ -64,6 +65,23 @@ class ConsumerGroupListings:
     errors: Mapping[int, TidelogError]
     leaderless: tuple[TopicPartition, ...] = ()
 
+    def __repr__(self) -> str:
+        return fields_repr(self, self.__slots__)
+
+    def _repr_html_(self) -> str:
+        from tidelog.display.html_table import html_table
+
+        return html_table(self._rows_())
+
+    def _rows_(self) -> Iterator[dict[str, object]]:
+        for each in self.valid:
+            kind = "simple" if each.is_simple_consumer_group else each.protocol_type
+            yield {"group": each.group_id, "state": each.state, "type": kind, "coordinator": each.coordinator}
+        for broker, error in self.errors.items():
+            yield {"coordinator": broker, "error": error}
+        for tp in self.leaderless:
+            yield {"error": f"{tp} has no leader, so that its groups are missing"}
+
     def all(self) -> tuple[ConsumerGroupListing, ...]:
         """Return the groups. Raise the first error, with the others in `others`, if a broker did not answer."""
         raise_first(self.errors.values())
@@ -88,6 +106,30 @@ class MemberDescription:
     assignment: tuple[TopicPartition, ...] | None
     stage: MemberStage | None = None
 
+    def __repr__(self) -> str:
+        return fields_repr(self, self.__slots__)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberToRemove:
+    """Names a member for `Admin.remove_group_members`: by its member id, by its instance id, or by both.
+
+    member_id           the id that the coordinator assigned; empty: only the instance id counts
+    group_instance_id   of a static member; None for a dynamic one
+    """
+
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+    def __str__(self) -> str:
+        names = [f"member_id {self.member_id!r}"] if self.member_id else []
+        names += [f"group_instance_id {self.group_instance_id!r}"] if self.group_instance_id is not None else []
+        return " and ".join(names)
+
+    def is_of(self, member: MemberDescription) -> bool:
+        """Return whether this names the described member."""
+        return self.member_id in ("", member.member_id) and self.group_instance_id in (None, member.group_instance_id)
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupDescription:
@@ -103,6 +145,33 @@ class ConsumerGroupDescription:
     members: tuple[MemberDescription, ...]
     coordinator: int
     pending_member_ids: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return fields_repr(self, self.__slots__)
+
+    def _repr_html_(self) -> str:
+        from tidelog.display.html_table import html_table
+
+        return html_table(self._rows_())
+
+    def _rows_(self) -> Iterator[dict[str, object]]:
+        of_group = {
+            "group": self.group_id,
+            "state": self.state,
+            "assignor": self.partition_assignor,
+            "coordinator": self.coordinator,
+        }
+        for each in self.members:
+            yield {
+                **of_group,
+                "member": each.member_id,
+                "instance": each.group_instance_id,
+                "client": each.client_id,
+                "host": each.host,
+                "assignment": each.assignment,
+            }
+        if not self.members:
+            yield of_group
 
     @property
     def is_simple_consumer_group(self) -> bool:

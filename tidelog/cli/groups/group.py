@@ -1,4 +1,4 @@
-"""`tidelog group`: list and delete; `describe`, `reset` and `migrate` have files of their own."""
+"""`tidelog group`: list and delete; the other commands have files of their own."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tidelog.cli.commands import Group
 from tidelog.cli.common_options import bootstrap_option, json_option, timeout_option
 from tidelog.cli.groups.group_describe import describe
 from tidelog.cli.groups.group_migrate import migrate
+from tidelog.cli.groups.group_remove_member import remove_member
 from tidelog.cli.groups.group_reset import reset
 from tidelog.cli.name_types import GROUP, TOPIC_CHOICE, TopicChoice
 from tidelog.cli.terminal.table import format_table
@@ -31,12 +32,13 @@ _STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable")
 
 @click.group(cls=Group)
 def group() -> None:
-    """List, describe, reset, delete and migrate consumer groups."""
+    """List, describe, reset, delete and migrate consumer groups, and remove members."""
 
 
 group.add_command(describe)
 group.add_command(reset)
 group.add_command(migrate)
+group.add_command(remove_member)
 
 
 @group.command("list")

@@ -13,9 +13,15 @@ from tidelog.client.blocking.blocking_client import BlockingClient
 from tidelog.client.diagnosis.explain_partition import PartitionFacts
 from tidelog.client.environment import ClientEnvironment
 from tidelog.client.help import client_repr, shows_settings
+from tidelog.client.metrics.snapshot import Metrics
 from tidelog.client.settings import AdminOptions, AdminSettings, BootstrapServers
 from tidelog.errors import TidelogError
-from tidelog.groups.descriptions import ConsumerGroupDescription, ConsumerGroupListings
+from tidelog.groups.descriptions import (
+    ConsumerGroupDescription,
+    ConsumerGroupListings,
+    MemberDescription,
+    MemberToRemove,
+)
 from tidelog.groups.lag import PartitionLag
 from tidelog.groups.migration import OffsetMigration
 from tidelog.groups.reset import OffsetReset, ResetTarget
@@ -342,6 +348,18 @@ class Admin(BlockingClient[AsyncAdmin]):
         """
         return self._wait(self._core.delete_consumer_group_offsets(group_id, partitions, timeout_ms), timeout_ms)
 
+    def remove_group_members(
+        self, group_id: str, members: Iterable[MemberToRemove | MemberDescription], timeout_ms: int | None = None
+    ) -> dict[MemberToRemove, TidelogError | None]:
+        """Remove members from a group, and return each member's error; None: the member is removed (KIP-345).
+
+        A member is named by its `member_id`, by its `group_instance_id`, or by both; the members of a group's
+        description name themselves. The group rebalances at once, and does not wait for the session timeout of these
+        members. A consumer that still runs joins again, so stop it first. The result may have UnknownMemberIdError,
+        also if the group does not exist, and FencedInstanceIdError if another consumer has the instance id now.
+        """
+        return self._wait(self._core.remove_group_members(group_id, members, timeout_ms), timeout_ms)
+
     def consumer_group_lag(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
     ) -> dict[TopicPartition, PartitionLag]:
@@ -372,3 +390,18 @@ class Admin(BlockingClient[AsyncAdmin]):
         """
         call = self._core.reset_consumer_group_offsets(group_id, target, partitions, timeout_ms, execute=execute)
         return self._wait(call, timeout_ms)
+
+    def metrics(self) -> Metrics:
+        """Return a snapshot of this admin's metrics, under Kafka's names: `metrics()["admin-client-metrics"][name]`.
+
+        Any thread may call this method at any time, also after `close`. Totals, averages and maxima count from the
+        start of the admin. A value that is not known yet is NaN. `print` shows each metric on a line.
+
+        connection-count, connection-creation-total     open connections, and all that were opened
+        request-total, response-total       requests sent, and requests answered
+        requests-in-flight          requests that have neither an answer nor an error yet
+        request-latency-avg, -max   time from a request to its answer (ms)
+        throttle-time-max           longest time for which a broker has throttled this client (ms, KIP-219)
+        metadata-age                time since the last answer with metadata (s)
+        """
+        return self._core.metrics()

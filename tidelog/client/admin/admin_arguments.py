@@ -7,7 +7,8 @@ from typing import Any, get_args
 
 from tidelog import arguments
 from tidelog.client.admin.config_requests import ConfigResource
-from tidelog.errors import ArgumentTypeError
+from tidelog.errors import ArgumentTypeError, ArgumentValueError
+from tidelog.groups.descriptions import MemberDescription, MemberToRemove
 from tidelog.groups.reset import ResetTarget, ShiftBy, ToOffset, ToTime
 from tidelog.model import TopicPartition
 from tidelog.protocol.admin_messages import ConfigChange, ConfigOp, ConfigResourceType
@@ -85,6 +86,31 @@ def reset_target(name: str, value: Any) -> ResetTarget:
         case ToTime(time):
             to_target_ms(time, f"{name}.time")
     return value  # type: ignore[no-any-return]
+
+
+def members_to_remove(name: str, value: Any) -> list[MemberToRemove]:
+    """Return the members, each once; each is a MemberToRemove, or a MemberDescription that names itself.
+
+    A member without a member id and an instance id raises ArgumentValueError.
+    """
+    named = [_named(each) for each in value] if isinstance(value, list | tuple) else value
+    found = arguments.instances(name, named, MemberToRemove)
+    return list(dict.fromkeys(_member(f"{name}[{place}]", each) for place, each in enumerate(found)))
+
+
+def _named(value: Any) -> Any:
+    is_described = isinstance(value, MemberDescription)
+    return MemberToRemove(value.member_id, value.group_instance_id) if is_described else value
+
+
+def _member(name: str, value: MemberToRemove) -> MemberToRemove:
+    member_id = arguments.text(f"{name}.member_id", value.member_id)
+    instance_id = value.group_instance_id
+    if instance_id is not None:
+        instance_id = arguments.text(f"{name}.group_instance_id", instance_id)
+    if not member_id and not instance_id:
+        raise ArgumentValueError(f"{name} must have a member_id or a group_instance_id, not {arguments.shown(value)}")
+    return MemberToRemove(member_id, instance_id)
 
 
 def _resource(name: str, resource: ConfigResource) -> ConfigResource:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 
 from tidelog.client.consumer.offset_lookup import Ends
+from tidelog.display.short_repr import fields_repr
 from tidelog.model import Endpoint
 from tidelog.protocol.messages import PartitionMetadata, ReplicasDescription
 
@@ -43,6 +44,18 @@ class TopicDescription:
     is_internal: bool
     partitions: tuple[PartitionDescription, ...]
 
+    def __repr__(self) -> str:
+        return fields_repr(self, self.__slots__)
+
+    def _repr_html_(self) -> str:
+        from tidelog.display.html_table import html_table
+
+        return html_table(self._rows_())
+
+    def _rows_(self) -> Iterator[dict[str, object]]:
+        for each in self.partitions:
+            yield {"topic": self.topic, **{known.name: getattr(each, known.name) for known in fields(each)}}
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
@@ -51,6 +64,19 @@ class ClusterDescription:
     cluster_id: str
     controller: int
     brokers: Mapping[int, Endpoint]
+
+    def __repr__(self) -> str:
+        return fields_repr(self, self.__slots__)
+
+    def _repr_html_(self) -> str:
+        from tidelog.display.html_table import html_table
+
+        controller = f"controller {self.controller}" if self.controller >= 0 else "no controller"
+        return html_table(self._rows_(), caption=f"cluster {self.cluster_id}, {controller}")
+
+    def _rows_(self) -> Iterator[dict[str, object]]:
+        for broker, endpoint in self.brokers.items():
+            yield {"broker": broker, "address": endpoint}
 
 
 def describe_partition(

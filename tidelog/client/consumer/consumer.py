@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from tidelog import arguments
-from tidelog.aio.consumer import CLOSE_TIMEOUT_MS, CONSUME_TIMEOUT_MS
+from tidelog.aio.consumer import CLOSE_TIMEOUT_MS, CONSUME_TIMEOUT_MS, count_of
 from tidelog.aio.consumer import Consumer as AsyncConsumer
 from tidelog.arrow.requirement import required_schema
 from tidelog.client.blocking.blocking_client import BlockingClient
@@ -21,6 +21,7 @@ from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, Fetche
 from tidelog.client.consumer.seek_to_time import StartingPoint
 from tidelog.client.environment import ClientEnvironment
 from tidelog.client.help import client_repr, shows_settings
+from tidelog.client.metrics.snapshot import Metrics
 from tidelog.client.settings import BootstrapServers, ConsumerOptions, ConsumerSettings
 from tidelog.errors import RecordDeserializationError
 from tidelog.groups.membership.rebalance_listener import RebalanceListener
@@ -421,6 +422,43 @@ class Consumer(BlockingClient[AsyncConsumer]):
         finally:
             self._begun_commits.run_callbacks()
 
+    def metrics(self) -> Metrics:
+        """Return a snapshot of this consumer's metrics, under Kafka's names: `metrics()[group][name]`.
+
+        Any thread may call this method at any time, also after `close`. Totals, averages and maxima count from the
+        start of the consumer. A value that is not known yet is NaN. `print` shows each metric on a line.
+
+        consumer-fetch-manager-metrics:
+        records-consumed-total      records that polls have returned; of `poll_batches` the offsets of the batches
+        bytes-consumed-total        bytes of record batches in answers to fetches, compressed as received
+        records-lag-max             the largest value of the group `records-lag`
+        fetch-total                 fetches that were answered
+        fetch-latency-avg, -max     time from a fetch to its answer (ms), which includes the wait for records
+        fetch-size-avg, -max        bytes of record batches in one answer
+
+        consumer-coordinator-metrics:
+        assigned-partitions         partitions that are assigned now
+        commit-total, commit-latency-avg, -max      answered commits, and the time to their answer (ms)
+        rebalance-total             assignments of the group that this consumer has adopted
+        join-total, join-time-avg, -max     answered JoinGroup requests, and the time to their answer (ms)
+        sync-total, sync-time-avg, -max     answered SyncGroup requests, and the time to their answer (ms)
+        heartbeat-total, heartbeat-response-time-max    answered heartbeats, and the longest time to an answer (ms)
+        last-heartbeat-seconds-ago  time since the last answer to a heartbeat (s)
+
+        records-lag:
+        topic-number                for each assigned partition the offsets from its position to the high watermark of
+                                    the last fetch; records that an iteration has polled ahead count as read
+
+        consumer-metrics:
+        connection-count, connection-creation-total     open connections, and all that were opened
+        request-total, response-total       requests sent, and requests answered
+        requests-in-flight          requests that have neither an answer nor an error yet
+        request-latency-avg, -max   time from a request to its answer (ms)
+        throttle-time-max           longest time for which a broker has throttled this client (ms, KIP-219)
+        metadata-age                time since the last answer with metadata (s)
+        """
+        return self._core.metrics()
+
     def __iter__(self) -> Self:
         return self
 
@@ -443,7 +481,7 @@ class Consumer(BlockingClient[AsyncConsumer]):
                 try:
                     return self._deserializer.record(record)
                 except RecordDeserializationError as error:
-                    self._now(partial(core._refuse, [error]))
+                    self._now(partial(core._refuse, [error], 1))
                 except BaseException:  # an interrupt
                     self._now(partial(core.give_back, {TopicPartition(record.topic, record.partition): [record]}))
                     raise
@@ -464,7 +502,7 @@ class Consumer(BlockingClient[AsyncConsumer]):
                 self._now(partial(self._core.give_back, polled))
                 raise
             if errors:
-                self._now(partial(self._core._refuse, errors))
+                self._now(partial(self._core._refuse, errors, count_of(polled) - count_of(found)))
             if found or not errors:
                 return found
             timeout_ms = 0

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord
+from tidelog.display.listing import Listing, Table
 from tidelog.errors import RecordDeserializationError
 from tidelog.model import TopicPartition
 
@@ -21,7 +22,7 @@ Polled = dict[TopicPartition, list[ConsumerRecord]]
 
 def in_one_list(polled: Mapping[TopicPartition, list[ConsumerRecord]]) -> list[ConsumerRecord]:
     """Return the records of all partitions, one partition after the other."""
-    return [record for records in polled.values() for record in records]
+    return Listing(record for records in polled.values() for record in records)
 
 
 class Deserializer:
@@ -54,7 +55,7 @@ class Deserializer:
 
         A partition whose first record fails is left out.
         """
-        found: Polled = {}
+        found: Polled = Table()
         errors: list[RecordDeserializationError] = []
         for tp, records in polled.items():
             for record in records:
@@ -63,7 +64,7 @@ class Deserializer:
                 except RecordDeserializationError as error:
                     errors.append(error)
                     break
-                found.setdefault(tp, []).append(deserialized)
+                found.setdefault(tp, Listing()).append(deserialized)
         return found, errors
 
     def _deserialized(

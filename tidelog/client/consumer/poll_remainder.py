@@ -48,16 +48,22 @@ class PollRemainder:
             self._pieces.popleft()
             self._left = self._pieces[0].left if self._pieces else iter(())
 
-    def give_back(self) -> None:
-        """Give the remaining records back to their partitions, except those whose position was moved meanwhile."""
+    def give_back(self) -> int:
+        """Give the remaining records back to their partitions, except those whose position was moved meanwhile.
+
+        Returns the number of records that were not yielded.
+        """
+        not_yielded = 0
         while self._pieces:
             partition, left, buffer, moves = self._pieces.popleft()
             records = list(left)
             if not records:
                 continue
+            not_yielded += len(records)
             first = records[0].offset
             if buffer is not None and partition.buffer is buffer:
                 buffer.take_back(records)
             elif partition.moves == moves and partition.position is not None and first < partition.position:
                 partition.rewind(first)  # the buffer has dropped its data: fetch it again
         self._left = iter(())
+        return not_yielded

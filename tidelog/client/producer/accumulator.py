@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
 from tidelog.client.metadata import no_such_partition
+from tidelog.client.metrics.client_metrics import ProducerMetrics
 from tidelog.client.producer.producer_batch import ANONYMOUS, Batch, ProducerIdentity
 from tidelog.client.producer.record_future import BatchFuture, BatchOutcome, RecordFuture, RecordRun
 from tidelog.client.settings import ProducerSettings
@@ -118,6 +119,8 @@ class TopicQueues:
 class Accumulator:
     """The queues of all partitions, protected by one lock that is held for microseconds only.
 
+    metrics   the counters of the records, which change only on the event loop, or under the lock
+
     `wake` starts the sender's next turn. The appending thread calls `wake` for a new batch, at most once after each
     `arm`; `begin_flush` and `call_when_space` call `wake` too.
 
@@ -131,6 +134,7 @@ class Accumulator:
     ) -> None:
         self.topics: dict[str, TopicQueues] = {}
         self.buffered_bytes = 0
+        self.metrics = ProducerMetrics()
         self._lock = threading.RLock()
         self._settle_lock = threading.Lock()
         self._settings = settings
@@ -262,6 +266,11 @@ class Accumulator:
             self._wake()  # batches that wait for linger_ms are sent now
         return True
 
+    @property
+    def waiting_for_space(self) -> int:
+        """The number of callers that wait for free buffer memory."""
+        return len(self._waiting_for_space)
+
     def stop_waiting_for_space(self, callback: Callable[[], object]) -> None:
         """Remove a callback of `call_when_space`, because its caller has stopped waiting."""
         with self._lock:
@@ -331,6 +340,7 @@ class Accumulator:
         queue.in_flight = True
         batch.sent_epoch = leader_epoch
         batch.attempts += 1
+        self.metrics.on_sent(batch.builder.record_count, len(batch.payload), batch.size_bytes)
         return batch
 
     def succeed(
@@ -365,6 +375,8 @@ class Accumulator:
             queue.batches.extendleft(reversed(halves))
             self.buffered_bytes += sum(half.size_bytes for half in halves) - batch.size_bytes
         queue.in_flight = False
+        self.metrics.splits += 1
+        self.metrics.records_retried += batch.builder.record_count
 
     def drop_refused(self, queue: PartitionQueue, errors: Mapping[int, TidelogError]) -> None:
         """Remove the records at these positions from the batch in flight, because the broker rejected them.
@@ -378,6 +390,7 @@ class Accumulator:
             queue.batches[0] = rest
             self.buffered_bytes += rest.size_bytes - batch.size_bytes
         queue.in_flight = False
+        self.metrics.records_retried += rest.builder.record_count
         if not rest.builder.record_count:
             self._leave(queue, None).run_callbacks()
 
@@ -391,6 +404,7 @@ class Accumulator:
         batch.outcome_unknown |= outcome_unknown
         batch.retry_at_ms = at_ms
         queue.in_flight = False
+        self.metrics.records_retried += batch.builder.record_count
 
     def discard_producer_id(self, queue: PartitionQueue) -> None:
         """Let this partition's next batch request another producer id. No attempt may be without an outcome."""
@@ -408,6 +422,7 @@ class Accumulator:
         if not batch.expired:
             batch.expired = True
             batch.settle(-1, NO_TIMESTAMP, _expired(batch, now_ms), may_be_stored=True)
+            self._count_failed(batch, all_failed=True)
             batch.outcome.run_callbacks()
         while len(queue.batches) > 1:
             behind = queue.batches[1]
@@ -535,6 +550,11 @@ class Accumulator:
             else:
                 queue.next_sequence = batch.sequence  # the broker has certainly not used these numbers
 
+    def _count_failed(self, batch: Batch, *, all_failed: bool) -> None:
+        failed = len(batch.refused) + (batch.builder.record_count if all_failed else 0)
+        with self._lock:  # `fail_all` may run on several threads
+            self.metrics.records_failed += failed
+
     def _leave(
         self,
         queue: PartitionQueue,
@@ -548,6 +568,7 @@ class Accumulator:
         if not batch.expired:
             may_be_stored = error is not None and batch.outcome_unknown
             batch.settle(base_offset, log_append_time_ms, error, may_be_stored=may_be_stored)
+            self._count_failed(batch, all_failed=error is not None)
         with self._lock:
             del queue.batches[place]
             queue.in_flight &= place > 0

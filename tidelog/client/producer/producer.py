@@ -17,6 +17,7 @@ from tidelog.aio.producer import Producer as AsyncProducer
 from tidelog.client.blocking.io_thread import IoThread
 from tidelog.client.environment import ClientEnvironment
 from tidelog.client.help import client_repr, shows_settings
+from tidelog.client.metrics.snapshot import Metrics
 from tidelog.client.producer.accumulator import TopicQueues
 from tidelog.client.producer.record_future import RecordFuture, RecordRun
 from tidelog.client.settings import BootstrapServers, ProducerOptions, ProducerSettings
@@ -216,6 +217,31 @@ class Producer:
             return self._core.bootstrap_connected()
 
         return not self._closed and self._io.run(call())
+
+    def metrics(self) -> Metrics:
+        """Return a snapshot of this producer's metrics, under Kafka's names: `metrics()["producer-metrics"][name]`.
+
+        Any thread may call this method at any time, also after `close`. Totals, averages and maxima count from the
+        start of the producer. A value that is not known yet is NaN. `print` shows each metric on a line.
+
+        record-send-total           records of all attempts to send a batch, repetitions included
+        record-retry-total          records that were put back after an attempt, to be sent again
+        record-error-total          records whose future has an error
+        byte-total                  bytes of the batches of all attempts, compressed
+        batch-size-avg, -max        bytes of one batch, compressed
+        batch-split-total           batches that were split, because a broker refused their size
+        compression-rate-avg        size of a batch divided by its size without compression
+        record-queue-time-avg, -max time from the first record of a batch to the batch's first attempt (ms)
+        buffer-total-bytes, buffer-available-bytes      `buffer_memory`, and how much of it is free
+        waiting-threads             calls that wait for buffer memory
+        connection-count, connection-creation-total     open connections, and all that were opened
+        request-total, response-total       requests sent, and requests answered; with acks=0 there are no answers
+        requests-in-flight          requests that have neither an answer nor an error yet
+        request-latency-avg, -max   time from a request to its answer (ms)
+        throttle-time-max           longest time for which a broker has throttled this client (ms, KIP-219)
+        metadata-age                time since the last answer with metadata (s)
+        """
+        return self._core.metrics()
 
     def close(self, timeout: float | None = None) -> None:
         """Send the buffered records for up to `timeout` seconds, then fail the rest with ClosedError. Idempotent.

@@ -18,6 +18,7 @@ from tidelog import arguments
 from tidelog.clock import bearable_s
 from tidelog.errors import TidelogError, TimeoutError
 from tidelog.model import NO_TIMESTAMP, RecordMetadata, TopicPartition
+from tidelog.quantities import count_of
 
 _log = logging.getLogger(__name__)
 
@@ -234,6 +235,13 @@ class RecordFuture:
         yield from self.wait_done().__await__()
         return self._place()
 
+    def __repr__(self) -> str:
+        state = "pending"
+        if self.done():
+            error = self._error()
+            state = f"offset={self._place().offset}" if error is None else f"failed: {error!r}"
+        return f"<{type(self).__name__} {self._outcome.topic_partition} {state}>"
+
     def _wait(self, timeout: float | None) -> None:
         time_limit_s = None if timeout is None else arguments.timeout_s("timeout", timeout)
         if self._index < self._outcome.settled_count:
@@ -315,6 +323,10 @@ class RecordRun:
             parts.append(RunPart(count, base_offset + index - first_index if known else -1, error))
             index += count
         return parts
+
+    def __repr__(self) -> str:
+        known = sum(part.record_count for part in self.parts())
+        return f"<RecordRun {self._outcome.topic_partition} {count_of(self.record_count, 'record')}, {known} settled>"
 
 
 def _guarded(callback: Callable[[], object]) -> None:

@@ -252,11 +252,14 @@ class Sender:
         """Return the partition's first batch, encoded; None if the encoding failed, and with it only this batch."""
         assert self._identity is not None or queue.identity is not None
         try:
-            return self.accumulator.take(queue, queue.identity or self._identity or ANONYMOUS, leader.epoch)
+            batch = self.accumulator.take(queue, queue.identity or self._identity or ANONYMOUS, leader.epoch)
         except Exception as error:
             self.accumulator.fail(queue, error if isinstance(error, TidelogError) else self._unforeseen(error))
             self._loop.call_soon(self._turn)  # the batch behind it may be sent
             return None
+        if batch.attempts == 1:
+            self.accumulator.metrics.queue_time_ms.add(self._client.clock.monotonic_ms() - batch.created_ms)
+        return batch
 
     def _send_load(self, broker_id: int, load: _Load) -> None:
         try:

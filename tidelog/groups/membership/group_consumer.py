@@ -369,6 +369,7 @@ class GroupConsumer:
         added = set(assigned).difference(self._fetcher.partitions)
         self._generation, self._last_assignment = generation, MemberData(tuple(sorted(assigned)), generation)
         self._fetcher.assign(sorted(assigned))
+        self._client.metrics.rebalances += 1
         for each in self._fetcher.partitions.values():
             each.withheld = False  # an interrupted rebalance may have withheld some
         await self._call_listener(self._listener.on_partitions_assigned, added)

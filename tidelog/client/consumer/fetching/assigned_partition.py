@@ -118,6 +118,12 @@ class AssignedPartition:
         """The first offset that was fetched with `fetch_epoch`; None if no record was fetched with that epoch."""
         return None if self.buffer is None else self.buffer.epoch_read_from
 
+    @property
+    def lag(self) -> int | None:
+        """The number of offsets from the position to the high watermark; None until both are known."""
+        position = self.position
+        return None if position is None or self.high_watermark < 0 else max(0, self.high_watermark - position)
+
     # --- events -----------------------------------------------------------------------------------
 
     def _on(self, event: Event, *details: Any) -> None:

@@ -18,6 +18,7 @@ from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple, TypeVar
 
+from tidelog.display.short_repr import fields_repr
 from tidelog.errors import BrokerError, CorruptMessageError, InternalError, MessageTooLargeError, TidelogError
 from tidelog.model import TopicPartition
 from tidelog.records.aborted import AbortedTransaction, without_aborted
@@ -51,6 +52,9 @@ class ConsumerRecord(NamedTuple):
     value: Any
     headers: tuple[Header, ...]
 
+    def __repr__(self) -> str:
+        return fields_repr(self, self._fields)
+
 
 class EpochRead(NamedTuple):
     """The first offset that was fetched with a leader epoch."""
@@ -72,6 +76,9 @@ class FetchedBatches(NamedTuple):
     high_watermark: int
     log_start_offset: int
     leader_epoch: int = -1
+
+    def __repr__(self) -> str:
+        return fields_repr(self, self._fields)
 
 
 _record_of: Callable[[tuple[object, ...]], ConsumerRecord] = partial(tuple.__new__, ConsumerRecord)

@@ -79,6 +79,9 @@ class FetchRequests:
             response = await self._client.call_leader(peer, request, timeout_ms, moved)
             assert isinstance(response, FetchResponse)
             answers = {(each.topic, each.partition): each for each in response.partitions}
+            self._client.metrics.fetched_bytes.add(
+                sum(len(each.records) for each in response.partitions if each.records is not None)
+            )
         except TidelogError as error:
             failure = error
         stale = isinstance(failure, TimeoutError)

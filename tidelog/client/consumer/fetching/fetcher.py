@@ -34,6 +34,7 @@ from tidelog.client.metadata import Leader
 from tidelog.client.settings import ConsumerSettings
 from tidelog.client.tasks.async_event import Signal
 from tidelog.client.tasks.background import SupervisedTask
+from tidelog.display.listing import Listing
 from tidelog.errors import NoBrokersError, TidelogError, UnknownTopicOrPartitionError
 from tidelog.model import TopicPartition
 
@@ -135,7 +136,7 @@ class Fetcher:
             for tp, assigned in self.partitions.items():
                 records = assigned.take_records(min(left, FAIR_SHARE)) if left and assigned.is_shown else []
                 if records:
-                    found.setdefault(tp, []).extend(records)
+                    found.setdefault(tp, Listing()).extend(records)
                     left -= len(records)
             if left == before:
                 break

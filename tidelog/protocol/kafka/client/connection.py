@@ -89,9 +89,10 @@ class _InFlight(NamedTuple):
 class Connection:
     """One connection to a broker, made by `open`, for the event loop that opened it; never reconnects.
 
-    endpoint   the host name and the port that `open` was given
-    broker     the broker as the handshake shows it
-    closed     True once the connection is closed, by this side or by the peer
+    endpoint              the host name and the port that `open` was given
+    broker                the broker as the handshake shows it
+    closed                True once the connection is closed, by this side or by the peer
+    longest_throttle_ms   the longest time for which the broker has throttled this connection (KIP-219); 0: never
     """
 
     broker: ConnectedBroker
@@ -103,6 +104,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._correlation = itertools.count(1)
         self._in_flight: dict[int, _InFlight] = {}
+        self.longest_throttle_ms = 0
         self._throttled_until_ms = 0
         self._delayed: deque[list[Buffer]] = deque()  # while the broker throttles this client
         self._resumption: asyncio.TimerHandle | None = None  # sends the delayed requests
@@ -327,6 +329,7 @@ class Connection:
         """Send no request for so long, because a quota of this client is exhausted (KIP-219)."""
         if throttle_time_ms > 0:
             self._throttled_until_ms = self._clock.monotonic_ms() + throttle_time_ms
+            self.longest_throttle_ms = max(self.longest_throttle_ms, throttle_time_ms)
 
     def _send_delayed(self) -> None:
         pause_ms = self._throttled_until_ms - self._clock.monotonic_ms()

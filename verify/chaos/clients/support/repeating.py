@@ -47,6 +47,10 @@ class _Repeating:
     def closed(self) -> bool:
         return self._peer.closed
 
+    @property
+    def longest_throttle_ms(self) -> int:
+        return self._peer.longest_throttle_ms
+
     def send(self, request: Request, *, timeout_ms: int) -> asyncio.Future[Response]:
         if isinstance(request, ProduceRequest) and self._rng.randrange(_ONE_IN) == 0:
             return _answer_of(asyncio.ensure_future(self._send_twice(request, timeout_ms)))
