@@ -197,6 +197,7 @@ async def test_failed_requests_have_no_latency() -> None:
         shown = of_producer(producer)
         assert shown["request-latency-max"] < 1_000
         assert shown["request-total"] == shown["response-total"] + 1
+        assert shown["requests-in-flight"] == 0
 
 
 @on_virtual_time
