@@ -143,6 +143,13 @@ class TidelogError(Exception):
     """Base class of the error classes of Tidelog.
 
     others   the errors of the other resources that failed, in order, if a call concerned several; else empty
+
+    Example:
+
+        try:
+            admin.delete_topics(["orders-1", "orders-2"])
+        except TidelogError as error:
+            print(error, error.others, error.retriable)
     """
 
     retriable: ClassVar[bool] = False

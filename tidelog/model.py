@@ -93,6 +93,10 @@ class OffsetAndMetadata(NamedTuple):
     """A commit for a partition: the offset to read next, and the committer's text `metadata`.
 
     leader_epoch   the leader epoch of the record before `offset`; None: not known
+
+    Example:
+
+        admin.alter_consumer_group_offsets("billing", {TopicPartition("orders", 0): OffsetAndMetadata(0)})
     """
 
     offset: int
@@ -129,7 +133,12 @@ class RecordMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One address of one broker."""
+    """One address of one broker.
+
+    Example:
+
+        Endpoint.parse("localhost:9092").port
+    """
 
     host: str
     port: int

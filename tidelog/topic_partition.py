@@ -9,7 +9,12 @@ from typing import NamedTuple
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic."""
+    """One partition of one topic.
+
+    Example:
+
+        consumer.assign([TopicPartition("orders", 0), TopicPartition("orders", 1)])
+    """
 
     topic: str
     partition: int

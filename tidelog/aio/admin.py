@@ -70,6 +70,11 @@ class Admin(LoopBound):
 
     client                           the connections and the metadata that all calls share
     controller, partitions, groups   the parts that send the requests
+
+    Example:
+
+        async with Admin(bootstrap_servers="localhost:9092") as admin:
+            print(await admin.list_topics())
     """
 
     def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[AdminOptions]) -> None:

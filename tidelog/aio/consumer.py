@@ -76,6 +76,13 @@ Take = Callable[[Fetcher, Callable[[], bool]], Collection[TopicPartition]]
 class Consumer(LoopBound):
     """Read records from the leaders of partitions; see `tidelog.Consumer` for the settings and the calls.
 
+    Example:
+
+        async with Consumer(bootstrap_servers="localhost:9092", auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition("orders", 0)])
+            for records in (await consumer.poll(timeout_ms=10_000)).values():
+                print([record.value for record in records])
+
     The first call subscribes a consumer that was created with topics.
     """
 

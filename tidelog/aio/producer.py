@@ -38,7 +38,12 @@ INTERRUPTED_CLOSE_S = 1.0
 class Producer(LoopBound):
     """Send records to the leaders of their partitions; see `tidelog.Producer` for the settings.
 
-    `async with Producer(...) as producer: await (await producer.send("topic", b"value"))`
+    Example:
+
+        async with Producer(bootstrap_servers="localhost:9092") as producer:
+            future = await producer.send("orders", b"9 books", key=b"customer 7")
+            metadata = await future
+            print(metadata.partition, metadata.offset)
     """
 
     def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[ProducerOptions]) -> None:

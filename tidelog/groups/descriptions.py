@@ -116,6 +116,10 @@ class MemberToRemove:
 
     member_id           the id that the coordinator assigned; empty: only the instance id counts
     group_instance_id   of a static member; None for a dynamic one
+
+    Example:
+
+        admin.remove_group_members("billing", [MemberToRemove(group_instance_id="billing-1")])
     """
 
     member_id: str = ""

@@ -14,12 +14,22 @@ from tidelog.timestamps import Timestamp
 
 @dataclass(frozen=True, slots=True)
 class ToEarliest:
-    """Reset to the log start offset."""
+    """Reset to the log start offset.
+
+    Example:
+
+        admin.reset_consumer_group_offsets("billing", ToEarliest())
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ToLatest:
-    """Reset to the end of the log: the high watermark."""
+    """Reset to the end of the log: the high watermark.
+
+    Example:
+
+        admin.reset_consumer_group_offsets("billing", ToLatest(), execute=True)
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +37,21 @@ class ToCurrent:
     """Keep the committed offset, or move it to the nearest end of the log if it lies outside.
 
     A partition without a committed offset is set to the end of the log.
+
+    Example:
+
+        admin.reset_consumer_group_offsets("billing", ToCurrent(), [TopicPartition("orders", 0)])
     """
 
 
 @dataclass(frozen=True, slots=True)
 class ToOffset:
-    """Reset to this offset in each partition, or to the nearest end of the log if the offset lies outside."""
+    """Reset to this offset in each partition, or to the nearest end of the log if the offset lies outside.
+
+    Example:
+
+        admin.reset_consumer_group_offsets("billing", ToOffset(0), [TopicPartition("orders", 0)])
+    """
 
     offset: int
 
@@ -42,6 +61,10 @@ class ShiftBy:
     """Move the committed offset forward by this number of offsets, or back if it is negative, but within the log.
 
     A partition without a committed offset has an error.
+
+    Example:
+
+        admin.reset_consumer_group_offsets("billing", ShiftBy(-100))
     """
 
     records: int
@@ -52,6 +75,12 @@ class ToTime:
     """Reset to the first record with this time (milliseconds, or an aware datetime) or a later one.
 
     Without such a record, reset to the end of the log.
+
+    Example:
+
+        from datetime import UTC, datetime, timedelta
+
+        admin.reset_consumer_group_offsets("billing", ToTime(datetime.now(UTC) - timedelta(hours=1)))
     """
 
     time: Timestamp

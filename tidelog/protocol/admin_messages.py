@@ -136,6 +136,11 @@ class ConfigChange(Message):
     """The change of one setting.
 
     `operation` is a ConfigOp; `value` is required, except for DELETE, which ignores it.
+
+    Example:
+
+        change = ConfigChange("cleanup.policy", "compact", ConfigOp.APPEND)
+        admin.alter_configs({ConfigResource.topic("payments"): [change]})
     """
 
     name: str

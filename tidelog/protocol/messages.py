@@ -489,6 +489,10 @@ class NewTopic(Message):
 
     `assignment` has the replicas of each partition, the preferred leader first; with it both numbers must be −1. None:
     the controller places the replicas.
+
+    Example:
+
+        admin.create_topics([NewTopic("payments", 6, 3, configs={"retention.ms": "604800000"})])
     """
 
     name: str

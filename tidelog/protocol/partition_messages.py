@@ -18,6 +18,10 @@ class ElectionType(IntEnum):
     PREFERRED   elect the first replica, if it is live and in sync
     UNCLEAN     if a partition has no leader, elect the live replica whose log reaches farthest, in the ISR or not;
                 records that it does not have are lost
+
+    Example:
+
+        admin.elect_leaders(ElectionType.PREFERRED)
     """
 
     PREFERRED = 0
@@ -43,6 +47,10 @@ class NewPartitions(Message):
 
     `assignment` has the replicas of each new partition by its number, the preferred leader first; None: the controller
     places the replicas round-robin.
+
+    Example:
+
+        admin.create_partitions([NewPartitions("payments", total_count=12)])
     """
 
     name: str

@@ -47,6 +47,13 @@ class Admin(BlockingClient[AsyncAdmin]):
     Each call finds the controller and the leaders itself, and repeats requests until its timeout. A call raises
     NoBrokersError, TimeoutError or a broker's error; TypeError or ValueError for a wrong argument; ClosedError after
     `close`. If several topics or partitions fail, the first error is raised, and its `others` has the rest.
+
+    Example:
+
+        with Admin(bootstrap_servers="localhost:9092") as admin:
+            admin.create_topics([NewTopic("orders", num_partitions=3, replication_factor=3)])
+            for topic in admin.describe_topics(["orders"]):
+                print(topic.topic, [partition.leader for partition in topic.partitions])
     """
 
     def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[AdminOptions]) -> None:

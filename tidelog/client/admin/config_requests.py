@@ -33,7 +33,13 @@ Changes = Mapping[str, str | None] | Iterable[ConfigChange]
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """The owner of settings: a topic by its name, or a broker by its id, written as decimal digits."""
+    """The owner of settings: a topic by its name, or a broker by its id, written as decimal digits.
+
+    Example:
+
+        orders = ConfigResource.topic("orders")
+        print(admin.describe_configs([orders])[orders]["retention.ms"].value)
+    """
 
     type: ConfigResourceType
     name: str

@@ -80,6 +80,14 @@ class Consumer(BlockingClient[AsyncConsumer]):
 
     A call that needs a broker raises NoBrokersError if none was ever reached, TimeoutError at its deadline (a poll
     returns nothing instead), and errors of a broker that are not retriable.
+
+    Example:
+
+        with Consumer(bootstrap_servers="localhost:9092", group_id="billing", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe(["orders"])
+            for records in consumer.poll(timeout_ms=10_000).values():
+                for record in records:
+                    print(record.partition, record.offset, record.key, record.value)
     """
 
     def __init__(

@@ -16,6 +16,12 @@ class Metrics(dict[str, Group]):
     """A snapshot of a client's metrics: names and values by the name of their group.
 
     `print` shows each metric on a line. A value that is not known yet is NaN, and is shown as "–".
+
+    Example:
+
+        metrics = consumer.metrics()
+        print(metrics["consumer-fetch-manager-metrics"]["records-consumed-total"])
+        print(metrics)
     """
 
     __slots__ = ()

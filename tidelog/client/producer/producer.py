@@ -61,6 +61,13 @@ class Producer:
                           without key or a tombstone, nor the values of `send_values` and `send_batch`
     request_timeout_ms, retry_backoff_ms, retry_backoff_max_ms, metadata_max_age_ms, bootstrap_timeout_ms, client_id,
     partitioner
+
+    Example:
+
+        with Producer(bootstrap_servers="localhost:9092") as producer:
+            future = producer.send("orders", b"9 books", key=b"customer 7")
+            metadata = future.get(timeout=10)
+            print(metadata.partition, metadata.offset)
     """
 
     def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[ProducerOptions]) -> None:

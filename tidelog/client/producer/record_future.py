@@ -131,6 +131,12 @@ class RecordFuture:
 
     Callbacks run on the I/O thread (in `tidelog.aio` on the event loop), or on a thread whose `close` fails the record.
     A callback must not block. If the outcome is known already, the callback runs at once in the caller.
+
+    Example:
+
+        future = producer.send("orders", b"9 books")
+        future.add_errback(lambda error: print("not stored:", error))
+        print(future.get(timeout=10).offset)
     """
 
     __slots__ = ("_index", "_outcome", "_timestamp_ms")
@@ -295,6 +301,13 @@ class RecordRun:
     """Consecutive records of one batch that were sent together. `Producer.flush` waits for their outcomes.
 
     record_count   the number of records
+
+    Example:
+
+        values, sent = [b"9 books"] * 1_000, 0
+        while sent < len(values):
+            sent += producer.send_values("orders", values, sent).record_count
+        producer.flush()
     """
 
     __slots__ = ("_first_index", "_outcome", "record_count")

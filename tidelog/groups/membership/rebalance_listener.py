@@ -30,6 +30,15 @@ class ConsumerRebalanceListener:
     The methods are called within `poll`, `unsubscribe` and `close`, in the caller's own thread or task. A method may
     commit, seek and look up offsets, but not poll. With `tidelog.aio` the methods may be coroutine functions. An error
     of a method is raised by that `poll`, `unsubscribe` or `close`, after the rebalance has continued.
+
+    Example:
+
+        class Notes(ConsumerRebalanceListener):
+            def on_partitions_assigned(self, assigned):
+                print("reads", sorted(assigned))
+
+        consumer.subscribe(["orders"], listener=Notes())
+        consumer.poll(timeout_ms=10_000)
     """
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> object:

@@ -68,6 +68,12 @@ class FetchedBatches(NamedTuple):
 
     high_watermark, log_start_offset   of the partition, as the fetch answer had them
     leader_epoch                       of the last batch; −1: not known
+
+    Example:
+
+        consumer.assign([TopicPartition("orders", 0)])
+        for partition, batches in consumer.poll_batches(timeout_ms=10_000).items():
+            print(partition, batches.fetch_offset, batches.next_offset, len(batches.records))
     """
 
     records: memoryview
