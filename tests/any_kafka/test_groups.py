@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import confluent_kafka as ck
 import pytest
 
 from tests.any_kafka.conftest import AnyCluster
 from tests.processes.harness.waiting import wait_for
-from tidelog import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
+from tidelog import Admin, Consumer, MemberToRemove, OffsetAndMetadata, Producer, TopicPartition
+from tidelog.errors import FencedInstanceIdError, UnknownMemberIdError
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -19,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 class Member:
     """One of our consumers, which reads in its own thread."""
 
-    def __init__(self, cluster: AnyCluster, topic: str, group: str, **options: str) -> None:
+    def __init__(self, cluster: AnyCluster, topic: str, group: str, **options: Any) -> None:
         self.values: list[bytes | None] = []
         self.assigned: set[TopicPartition] = set()
         self._ended = threading.Event()
@@ -42,7 +44,7 @@ class Member:
         assert not self._thread.is_alive()
 
     def _read(self) -> None:
-        with Consumer(**self._settings, auto_offset_reset="earliest") as consumer:  # type: ignore[arg-type]
+        with Consumer(**self._settings, auto_offset_reset="earliest") as consumer:
             consumer.subscribe([self._topic])
             while not self._ended.is_set():
                 for records in consumer.poll(200).values():
@@ -129,3 +131,23 @@ def test_commits_are_read_reset_and_deleted(cluster: AnyCluster) -> None:
         assert admin.describe_consumer_groups(["committed"])["committed"].state.value == "Empty"
         admin.delete_consumer_groups(["committed"])
         assert "committed" not in {each.group_id for each in admin.list_consumer_groups().valid}
+
+
+def test_removed_static_member_frees_its_partitions(cluster: AnyCluster) -> None:
+    topic, group = cluster.create_topic(4)[0].topic, "removed"
+    # 5 min are longer than this test, so that only the removal can free the partitions of the stopped member.
+    stopped = Member(cluster, topic, group, group_instance_id="stopped", session_timeout_ms=300_000)
+    other = Member(cluster, topic, group)
+    with stopped.reading():
+        wait_for("the static member to have all partitions", lambda: len(stopped.assigned) == 4, 60)
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        (described,) = admin.describe_consumer_groups([group])[group].members
+        assert described.group_instance_id == "stopped", "a static member that stops does not leave"
+        wrong, unknown = MemberToRemove("another", "stopped"), MemberToRemove(group_instance_id="missing")
+        named = MemberToRemove(group_instance_id="stopped")
+        outcomes = admin.remove_group_members(group, [wrong, unknown, named])
+        assert isinstance(outcomes[wrong], FencedInstanceIdError)
+        assert isinstance(outcomes[unknown], UnknownMemberIdError)
+        assert outcomes[named] is None
+        with other.reading():
+            wait_for("the other member to have all partitions", lambda: len(other.assigned) == 4, 60)

@@ -15,6 +15,7 @@ import pytest
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.command import Outcome, Shell
 from tests.processes.harness.waiting import wait_for
+from tidelog import Consumer
 from tidelog.client.admin.config_requests import ConfigResource
 from tidelog.errors import InvalidTopicError, PolicyViolationError
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
@@ -285,6 +286,27 @@ def test_group_with_a_member_is_shown_but_not_moved_or_deleted(shell: Shell) -> 
         assert process.wait(30) == 130
     assert [each["members"] for each in groups(shell, "--state", "empty") if each["group"] == "busy"] == [0]
     shell.succeed("group", "delete", "busy")
+
+
+def test_stopped_static_member_is_removed_at_once(cluster: RunningCluster, shell: Shell) -> None:
+    a_topic(shell, "desk", 2, 1)
+    options: dict[str, Any] = {"group_instance_id": "desk-1", "session_timeout_ms": 300_000}
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers, group_id="desk", **options) as consumer:
+        consumer.subscribe(["desk"])
+        wait_for("the assignment", lambda: consumer.poll(100) is not None and consumer.assignment())
+    assert [each["members"] for each in groups(shell) if each["group"] == "desk"] == [1], "static members do not leave"
+    ended = refused(shell, "group", "remove-member", "desk", "--instance-id", "desk-2", "--member-id", "m")
+    assert "group 'desk' has no member with group_instance_id 'desk-2'; group 'desk' has no member with" in ended
+    assert "tidelog group describe desk --members shows its members" in ended
+    removed = shell.succeed("group", "remove-member", "desk", "--instance-id", "desk-1")
+    assert removed == b"removed the member of desk with group_instance_id 'desk-1'\n"
+    assert [each["members"] for each in groups(shell) if each["group"] == "desk"] == [0]
+    outcome = shell.run("group", "remove-member", "desk", "--instance-id", "desk-1", "--json")
+    (member,) = json.loads(outcome.output)["members"]
+    assert (member["member_id"], member["group_instance_id"]) == (None, "desk-1")
+    assert outcome.status == 1 and "has no member" in member["error"]
+    usage = shell.run("group", "remove-member", "desk")
+    assert usage.status == 2 and "name at least one member with --instance-id or --member-id" in usage.complaint
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
