@@ -378,10 +378,13 @@ def test_any_thread_may_look_while_records_are_sent_and_read() -> None:
 
 
 def test_metrics_print_one_line_each_with_unknown_values_as_a_dash() -> None:
-    shown = Metrics({"producer-metrics": {"record-send-total": 1234567.0, "batch-size-avg": nan}})
+    shown = Metrics(
+        {"producer-metrics": {"record-send-total": 1234567.0, "batch-size-avg": nan, "metadata-age": 0.0125}}
+    )
     assert str(shown).splitlines() == [
         "producer-metrics  record-send-total  1,234,567",
         "producer-metrics  batch-size-avg             –",
+        "producer-metrics  metadata-age           0.013",
     ]
 
 

@@ -6,18 +6,20 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from html import escape
 from itertools import islice
+from math import isnan
 
 from tidelog.quantities import count_of, format_count
 from tidelog.timestamps import format_time
 
 #: A table shows at most this many rows, and a cell this many characters.
-MOST_ROWS = 100
+MOST_ROWS = 60
 MOST_LETTERS = 120
 
 #: Columns of points in time, in milliseconds since 1970.
 _TIMES = frozenset({"timestamp", "old_time", "new_time"})
 _UNKNOWN = "–"
 _LEFT = ' style="text-align:left"'
+_ON_ONE_LINE = ' style="text-align:left;white-space:nowrap"'
 
 
 def html_table(rows: Iterable[Mapping[str, object]], *, caption: str = "", most: int = MOST_ROWS) -> str:
@@ -31,17 +33,27 @@ def html_table(rows: Iterable[Mapping[str, object]], *, caption: str = "", most:
     shown = list(islice(each_one, most))
     more = sum(1 for _ in each_one)
     headings = list(dict.fromkeys(heading for row in shown for heading in row))
-    head = "".join(f"<th{_LEFT}>{escape(each)}</th>" for each in headings)
-    body = "".join(f"<tr>{''.join(_cell(heading, row) for heading in headings)}</tr>" for row in shown)
+    of_numbers = {each for each in headings if all(_is_number(row[each]) for row in shown if each in row)}
+    head = "".join(f"<th{_aligned(each in of_numbers)}>{escape(each)}</th>" for each in headings)
+    rows_of_cells = ("".join(_cell(each, row, each in of_numbers) for each in headings) for row in shown)
+    body = "".join(f"<tr>{cells}</tr>" for cells in rows_of_cells)
     if more:
         body += f'<tr><td colspan="{len(headings)}"{_LEFT}>… and {format_count(more)} more</td></tr>'
     if not shown:
         body = f"<tr><td{_LEFT}>no entries</td></tr>"
-    above = f"<caption{_LEFT}>{escape(caption)}</caption>" if caption else ""
+    above = f"<caption{_ON_ONE_LINE}>{escape(caption)}</caption>" if caption else ""
     return f"<table>{above}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _cell(heading: str, row: Mapping[str, object]) -> str:
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool | Enum))
+
+
+def _aligned(to_right: bool) -> str:
+    return "" if to_right else _LEFT  # a notebook aligns to the right by default
+
+
+def _cell(heading: str, row: Mapping[str, object], to_right: bool) -> str:
     if heading not in row:
         return "<td></td>"
     value = row[heading]
@@ -50,8 +62,7 @@ def _cell(heading: str, row: Mapping[str, object]) -> str:
     else:
         text = cell_text(value)
     cut = _printable(text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}…")
-    is_number = isinstance(value, int | float) and not isinstance(value, bool | Enum)
-    return f"<td{'' if is_number else _LEFT}>{escape(cut)}</td>"
+    return f"<td{_aligned(to_right)}>{escape(cut)}</td>"
 
 
 def _printable(text: str) -> str:
@@ -64,12 +75,14 @@ def _printable(text: str) -> str:
 def cell_text(value: object) -> str:
     """Return a value as the text of a cell.
 
-    None is "–", bytes are decoded as UTF-8 with escapes for other bytes, and a memoryview is shown by its length.
-    Entries of a collection are separated by commas.
+    None and NaN are "–", and a fraction has three digits. Bytes are decoded as UTF-8, with escapes for other bytes, and
+    a memoryview is shown by its length. Entries of a collection are separated by commas.
     """
     match value:
         case None:
             return _UNKNOWN
+        case float():
+            return _UNKNOWN if isnan(value) else f"{value:,.{0 if value.is_integer() else 3}f}"
         case Enum():
             return value.value if isinstance(value.value, str) else value.name.lower()
         case bytes() | bytearray():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import isnan, nan
+from math import nan
 
 from tidelog.client.metrics.client_metrics import ClientMetrics, Measure, ProducerMetrics
 from tidelog.model import TopicPartition
@@ -27,15 +27,17 @@ class Metrics(dict[str, Group]):
     __slots__ = ()
 
     def __str__(self) -> str:
-        rows = list(self._rows_())
+        from tidelog.display.html_table import cell_text
+
+        rows = [{heading: cell_text(cell) for heading, cell in row.items()} for row in self._rows_()]
         widths = [max((len(row[heading]) for row in rows), default=0) for heading in ("group", "metric", "value")]
         group, metric, value = widths
         return "\n".join(f"{row['group']:{group}}  {row['metric']:{metric}}  {row['value']:>{value}}" for row in rows)
 
-    def _rows_(self) -> Iterator[dict[str, str]]:
+    def _rows_(self) -> Iterator[dict[str, object]]:
         for group, metrics in self.items():
             for metric, value in metrics.items():
-                yield {"group": group, "metric": metric, "value": "–" if isnan(value) else f"{value:,.10g}"}
+                yield {"group": group, "metric": metric, "value": value}
 
     def _repr_html_(self) -> str:
         from tidelog.display.html_table import html_table
