@@ -20,6 +20,7 @@ from tests.tidelog.fake_cluster import FakeCluster
 from tidelog import aio
 from tidelog.client.admin.config_requests import ConfigResource
 from tidelog.errors import ClosedError
+from tidelog.groups.descriptions import MemberToRemove
 from tidelog.groups.membership.rebalance_listener import ConsumerRebalanceListener
 from tidelog.groups.reset import ToEarliest
 from tidelog.model import OffsetAndMetadata, TopicPartition
@@ -71,14 +72,15 @@ ARGUMENTS: Mapping[str, tuple[Any, ...]] = {
     "list_zookeeper_group_offsets": ("g",),
     "migrate_zookeeper_group": ("g",),
     "partition_facts": (T0,),
+    "remove_group_members": ("g", [MemberToRemove("m")]),
     "reset_consumer_group_offsets": ("g", ToEarliest()),
     "__aexit__": (None, None, None),
 }
 NAMED: Mapping[str, Mapping[str, Any]] = {
     "send_batch": {"topic": "t", "batch": encode_batch([(1, None, b"v", ())]), "partition": 0},
 }
-#: For the synchronous client that owns the asyncio one.
-LEFT_OUT = {"_leave_to_owner"}
+#: For the synchronous client that owns the asyncio one; and the call that any thread may make.
+LEFT_OUT = {"_leave_to_owner", "metrics"}
 
 
 def public_methods(kind: type[Any]) -> list[str]:
