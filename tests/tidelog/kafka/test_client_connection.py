@@ -263,6 +263,8 @@ async def test_throttled_client_sends_nothing_until_the_time_has_passed() -> Non
     await settled()
     assert len(broker.received) == 5, "the throttle has ended"
     assert not any(each.done() for each in delayed)
+    await respond(broker, 1, throttle_time_ms=300)
+    assert connection.longest_throttle_ms == 500
 
 
 @on_virtual_time
