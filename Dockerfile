@@ -10,7 +10,7 @@ COPY storage ./storage
 COPY cluster ./cluster
 COPY node ./node
 COPY verify ./verify
-RUN pip install --no-cache-dir --root-user-action=ignore . && rm -rf /usr/src/tidelog/*
+RUN pip install --no-cache-dir --root-user-action=ignore '.[cli,broker]' && rm -rf /usr/src/tidelog/*
 
 WORKDIR /var/lib/tidelog
 USER tidelog

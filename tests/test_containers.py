@@ -60,6 +60,7 @@ def test_image_has_the_wheels_files_and_runs_without_root() -> None:
     described = project["project"]
     assert {*wheel, "pyproject.toml", described["readme"], *described["license-files"]} == copied == let_in
     assert "\nUSER tidelog\n" in DOCKERFILE
+    assert " '.[cli,broker]' && " in DOCKERFILE, "ENTRYPOINT needs cli, and CMD broker"
 
 
 @pytest.mark.skipif(not tools(), reason="no docker compose, docker-compose or podman-compose is installed")

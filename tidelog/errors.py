@@ -13,6 +13,7 @@
         ├── CommitFailedError, IllegalStateError
         ├── SerializationError, RecordDeserializationError      a user's function failed; the cause is chained
         ├── ArgumentTypeError (also a TypeError), ArgumentValueError (also a ValueError): a wrong argument of a call
+        ├── MissingExtraError   a package of an extra is not installed (also an ImportError)
         └── HistoryError        the checker's input is not a history
     raised inside a broker only (TidelogErrors): DataDirectoryError, UncleanableLogError, CleaningAbortedError
     TidelogWarning (UserWarning)    allowed but rarely intended: SecondsForMillisecondsWarning, ClockChangeWarning
@@ -90,6 +91,7 @@ __all__ = [
     "LogTruncationError",
     "MemberIdRequiredError",
     "MessageTooLargeError",
+    "MissingExtraError",
     "NetworkError",
     "NoBrokersError",
     "NoReassignmentInProgressError",
@@ -843,6 +845,10 @@ class LocalError(ClientError):
 
     The message says what to do.
     """
+
+
+class MissingExtraError(ClientError, ImportError):
+    """A use needs packages of an extra that are not installed; the message names them and the command of pip."""
 
 
 class HistoryError(ClientError):

@@ -56,11 +56,11 @@ _stamp() {
   { cat -- "$project/pyproject.toml"; printf '%s\n' "$project" "$venv"; } | sha256sum | cut -d ' ' -f 1
 }
 
-# Succeeds if the extras in $1 include each of those in $2.
+# Succeeds if the extras in $1 include each of those in $2. The extra `local` includes two others (pyproject.toml).
 _covers() {
   local extra
   for extra in ${2//,/ }; do
-    [[ ",$1," == *",$extra,"* ]] || return 1
+    [[ ",${1/local/local,cli,broker}," == *",$extra,"* ]] || return 1
   done
 }
 
@@ -73,7 +73,7 @@ _make_environment() {
     "$base" -m venv -- "$venv" >&2 || die "$base cannot make an environment: apt-get install python3-venv"
   fi
   log=$venv/install.log
-  say "installing tidelog[$extras] (a few minutes the first time: Spark alone is 400 MB); the log is $log"
+  say "installing tidelog[$extras] (a few minutes the first time if that includes Spark, 400 MB); the log is $log"
   export PIP_DISABLE_PIP_VERSION_CHECK=1
   (cd -- "$project" && "$python" -m pip install --editable ".[$extras]") >"$log" 2>&1 ||
     die "pip failed: $(grep -i error -- "$log" | tail -n 1 || true) (see $log)"

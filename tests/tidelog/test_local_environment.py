@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ def checked(checks: list[Check], name: str) -> Check:
 
 def test_doctor_checks_only_the_machine_before_the_first_start(tmp_path: Path) -> None:
     checks = examine_environment(tmp_path / "not" / "there" / "yet", None)
-    assert [check.name for check in checks] == ["Java", "ZooKeeper's jars", "data directory", "files", "cluster"]
+    names = ["packages", "Java", "ZooKeeper's jars", "data directory", "files", "cluster"]
+    assert [check.name for check in checks] == names
     assert checked(checks, "data directory").sentence.endswith("yet")
     assert (checked(checks, "cluster").state, checked(checks, "cluster").advice) == (
         State.WARNING,
@@ -33,6 +35,17 @@ def test_doctor_without_java_names_the_package(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("tidelog.local.environment.find_java.__defaults__", ({"PATH": str(tmp_path)},))
     found = checked(examine_environment(tmp_path, None), "Java")
     assert found.state is State.FAILURE and "apt-get install" in found.advice
+
+
+def test_doctor_names_the_missing_packages_of_a_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checked(examine_environment(tmp_path, None), "packages").state is State.OK
+    monkeypatch.setitem(sys.modules, "zmq", None)
+    found = checked(examine_environment(tmp_path, None), "packages")
+    assert (found.state, found.sentence, found.advice) == (
+        State.FAILURE,
+        "a local cluster needs pyzmq, which is not installed",
+        "pip install 'tidelog[local]'",
+    )
 
 
 def test_stopped_cluster_needs_free_ports(tmp_path: Path) -> None:

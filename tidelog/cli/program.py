@@ -21,7 +21,7 @@ import click
 
 from tidelog.cli.commands import Group
 from tidelog.cli.error_hints import next_step
-from tidelog.errors import ConfigError, TidelogError, TidelogWarning
+from tidelog.errors import ConfigError, MissingExtraError, TidelogError, TidelogWarning
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -83,6 +83,29 @@ def _added_commands() -> dict[str, EntryPoint]:
     return {each.name: each for each in entry_points(group=_ENTRY_POINTS) if each.name not in _COMMANDS}
 
 
+def _load(added: EntryPoint) -> click.Command:
+    """Import the command. If its module raises MissingExtraError, return a command that raises this error when it runs.
+
+    A command that cannot run is still listed and completed, and the other commands work.
+    """
+    try:
+        command: click.Command = added.load()
+    except MissingExtraError as error:
+        missing = error
+
+        @click.command(
+            added.name,
+            short_help=f"Not installed: {str(missing).rpartition(': ')[2]}",
+            add_help_option=False,
+            context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+        )
+        def fail() -> None:
+            raise missing
+
+        return fail
+    return command
+
+
 class _Commands(Group):
     """The group of all commands, also of those that other packages register.
 
@@ -95,7 +118,7 @@ class _Commands(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             added = _added_commands().get(cmd_name)
-            return added.load() if added else None
+            return _load(added) if added else None
         command: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name]), cmd_name)
         return command
 

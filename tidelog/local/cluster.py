@@ -23,6 +23,7 @@ from typing import TypeVar
 
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import LocalError
+from tidelog.extras import require
 from tidelog.local.broker import check_settings, launch_broker
 from tidelog.local.home import data_home, down_command, forget_last_up, prepare_directory, remember_last_up
 from tidelog.local.processes.log_tail import last_error_line
@@ -150,8 +151,9 @@ class LocalCluster:
         processes that it has started.
 
         Raises LocalError after `timeout_ms`, if a process ends while it starts, or if one of the cluster is suspended,
-        because it keeps its ports and answers no request.
+        because it keeps its ports and answers no request. Raises MissingExtraError before anything is written.
         """
+        require("local", "a local cluster")
         prepare_directory(self.data_dir)
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         with self.locked(), contextlib.ExitStack() as held:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tidelog.client.diagnosis.doctor_checks import Check, State, examine_disk, examine_file_limit
-from tidelog.errors import LocalError
+from tidelog.errors import ClientError, LocalError, MissingExtraError
+from tidelog.extras import require
 from tidelog.local.java import OLDEST_JAVA, find_java
 from tidelog.local.processes.ports import port_is_free
 from tidelog.local.processes.process import Condition
@@ -22,7 +23,7 @@ def examine_environment(data_dir: Path, state: ClusterState | None) -> list[Chec
 
     `state` is None before the first start. Without an embedded ZooKeeper, Java and its jars are not checked.
     """
-    checks = []
+    checks = [_packages()]
     if state is None or state.embedded is not None:
         checks += [_java(), _jars()]
     checks.append(_disk(data_dir))
@@ -36,6 +37,14 @@ def examine_environment(data_dir: Path, state: ClusterState | None) -> list[Chec
         if not any(broker.running for broker in state.brokers):
             checks.append(Check("brokers", State.FAILURE, f"none of {len(state.brokers)} is running", "tidelog up"))
     return checks
+
+
+def _packages() -> Check:
+    try:
+        require("local", "a local cluster")
+    except MissingExtraError as error:
+        return Check("packages", State.FAILURE, *_split(error))
+    return Check("packages", State.OK, "those of a broker are installed")
 
 
 def _java() -> Check:
@@ -113,7 +122,7 @@ def _zookeeper(state: ClusterState) -> Check:
     return Check("ZooKeeper", State.FAILURE, f"{state.zookeeper} {running}", "tidelog up; tidelog logs zookeeper")
 
 
-def _split(error: LocalError) -> tuple[str, str]:
+def _split(error: ClientError) -> tuple[str, str]:
     """Split the error into its problem and its advice, which is the text after the first colon, or ""."""
     wrong, _, advice = str(error).partition(": ")
     return wrong, advice

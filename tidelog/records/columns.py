@@ -4,7 +4,7 @@ Python steps from record to record by their lengths; then numpy reads each field
 may be far apart: many small batches make one set of columns, because a call of numpy costs the same for ten records as
 for a thousand.
 
-No other module of the package needs numpy, which comes with the extra `spark`.
+No other module of the package needs numpy, which comes with the extras `arrow` and `spark`.
 """
 
 from __future__ import annotations

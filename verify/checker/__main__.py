@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+
+from tidelog.extras import missing
+
+if line := missing("local", "the checker"):
+    sys.exit(line)
 
 import click
 

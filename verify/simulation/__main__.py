@@ -10,6 +10,11 @@ from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 
+from tidelog.extras import missing
+
+if line := missing("local", "the simulator"):
+    sys.exit(f"scripts/simulate: {line}")
+
 from verify.simulation.run import Outcome
 from verify.simulation.scenario import Scenario
 from verify.simulation.scenario_generator import DENSE, USUAL
