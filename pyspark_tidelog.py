@@ -9,7 +9,7 @@ _USE = "the format tidelog"
 if missing("spark", _USE):
     from pyspark.sql.datasource import DataSource
 
-    # Spark leaves out a package whose import fails, and would only say that the format does not exist.
+    # If an import fails, Spark skips all data sources in Python, and would only say that the format does not exist.
     class DefaultSource(DataSource):
         """A source that raises MissingExtraError when it is used, because packages of the extra are not installed."""
 
