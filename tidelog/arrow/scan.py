@@ -70,7 +70,7 @@ def scan(
     at the call. A record without a timestamp is in no window, unless neither `since` nor `until` is given.
 
     Raises UnknownTopicOrPartitionError, ArgumentTypeError or ArgumentValueError (a naive datetime, `since` after
-    `until`, an unknown column), ConfigError, LocalError without pyarrow, and the errors of
+    `until`, an unknown column), ConfigError, MissingExtraError without pyarrow, and the errors of
     `Consumer.offsets_for_times`.
     """
     schema = required_schema("tidelog.scan", columns, headers=headers)

@@ -323,7 +323,7 @@ class Consumer(BlockingClient[AsyncConsumer]):
 
         The position moves past the records, as with `poll_batches`; `max_poll_records` does not apply. Without records
         the table is empty. pandas, Polars and DuckDB take the table without a copy. Raises the errors of `poll`,
-        ArgumentTypeError and ArgumentValueError for wrong columns, and LocalError without pyarrow.
+        ArgumentTypeError and ArgumentValueError for wrong columns, and MissingExtraError without pyarrow.
         """
         schema = required_schema("poll_arrow", columns, headers=headers)
         from tidelog.arrow.polled_rows import to_table
