@@ -357,7 +357,7 @@ def test_any_thread_may_look_while_records_are_sent_and_read() -> None:
 
     def look(client: tidelog.Producer | tidelog.Consumer) -> None:
         try:
-            while not ended.is_set():
+            while not ended.wait(0.001):  # without a pause each step of the clients waits for these threads
                 client.metrics()
         except BaseException as error:
             failures.append(error)
