@@ -42,6 +42,7 @@ from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.model import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, Endpoint
 from tidelog.protocol.admin_messages import DescribeLogDirsRequest, DescribeLogDirsResponse, LogDir, LogDirReplica
 from tidelog.protocol.group_messages import GROUP_REQUESTS
+from tidelog.protocol.kafka.client.connected_broker import TIDELOG
 from tidelog.protocol.list_offsets_v0_messages import (
     ListSegmentOffsetsRequest,
     ListSegmentOffsetsResponse,
@@ -251,6 +252,7 @@ class FakeCluster:
         self.live = dict.fromkeys(range(1, brokers + 1), True)
         self.hung: set[int] = set()
         self.controller = 1
+        self.kind = TIDELOG
         self.partitions: dict[str, list[FakePartition]] = {}
         self.topic_ids: dict[str, str] = {}
         self.fault_of: Callable[[int, Request], Fault | None] = lambda broker, request: None
@@ -561,6 +563,7 @@ class FakeConnection:
         self.endpoint = endpoint
         self.broker_id = broker
         self.longest_throttle_ms = 0
+        self.cluster_kind = cluster.kind
         self.closed = False
         self._cluster = cluster
         self._broker = broker

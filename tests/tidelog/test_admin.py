@@ -82,6 +82,14 @@ async def test_the_controller_is_found_again_after_it_moved() -> None:
         )
 
 
+@on_virtual_time
+async def test_described_cluster_has_the_kind_that_its_brokers_tell() -> None:
+    cluster = FakeCluster()
+    cluster.kind = "Apache Kafka (metadata.version 27)"
+    async with an_admin(cluster) as admin:
+        assert (await admin.describe_cluster()).kind == cluster.kind
+
+
 @pytest.mark.parametrize("had_done_it", [False, True])
 @on_virtual_time
 async def test_call_leaves_a_controller_that_hangs_for_its_successor(had_done_it: bool) -> None:

@@ -16,6 +16,7 @@ from tidelog.client.diagnosis.doctor_checks import (
     examine_file_limit,
 )
 from tidelog.model import Endpoint
+from tidelog.protocol.kafka.client.connected_broker import TIDELOG
 from tidelog.protocol.messages import BrokerAddress, MetadataResponse, PartitionMetadata, TopicMetadata
 from tidelog.protocol.operator_messages import DescribeBrokerResponse, LogDirectoryReport
 
@@ -33,7 +34,7 @@ METADATA = MetadataResponse(
 
 
 def answer(number: int, ahead_ms: float = 0, **changes: Any) -> BrokerAnswer:
-    return BrokerAnswer(Endpoint("h", number), replace(WELL, broker_id=number, **changes), "", ahead_ms, 1)
+    return BrokerAnswer(Endpoint("h", number), replace(WELL, broker_id=number, **changes), "", ahead_ms, 1, TIDELOG)
 
 
 def facts(*answers: BrokerAnswer, metadata: MetadataResponse | None = METADATA) -> ClusterFacts:
@@ -49,7 +50,7 @@ def test_a_cluster_that_is_well_needs_no_advice() -> None:
     checks = examine_cluster(facts())
     assert {check.state for check in checks} == {State.OK} and not any(check.advice for check in checks)
     assert {check.name for check in checks} == {
-        "broker 1", "broker 2", "controller", "partitions", "clocks", "versions",
+        "cluster", "broker 1", "broker 2", "controller", "partitions", "clocks", "versions",
         "broker 1, disk", "broker 1, files", "broker 1, ZooKeeper",
         "broker 2, disk", "broker 2, files", "broker 2, ZooKeeper",
     }  # fmt: skip
@@ -121,11 +122,20 @@ def test_versions_that_differ_are_an_upgrade_to_be_finished() -> None:
     assert (found.state, found.sentence) == (State.WARNING, "1.0 on broker 1; 1.1 on broker 2")
 
 
+def test_kind_of_cluster_is_named_first() -> None:
+    assert examine_cluster(facts())[0] == Check("cluster", State.OK, "Tidelog")
+    silent = BrokerAnswer(Endpoint("h", 2), None, "connection refused")
+    assert examine_cluster(facts(silent))[0].name == "broker 2", "no broker has answered"
+    mixed = examine_cluster(facts(answer(1), BrokerAnswer(Endpoint("h", 2), None, cluster_kind="Apache Kafka")))[0]
+    assert (mixed.state, mixed.sentence) == (State.WARNING, "the brokers are of several kinds: Apache Kafka, Tidelog")
+
+
 def test_foreign_cluster_is_named_and_only_its_leaders_are_checked() -> None:
-    foreign = [BrokerAnswer(Endpoint("h", number), None, is_foreign=True) for number in (1, 2)]
+    kafka = "Apache Kafka (metadata.version 27)"
+    foreign = [BrokerAnswer(Endpoint("h", number), None, cluster_kind=kafka) for number in (1, 2)]
     checks = examine_cluster(facts(*foreign))
     assert [(check.name, check.state) for check in checks] == [
         (name, State.OK) for name in ("cluster", "broker 1", "broker 2", "controller", "partitions")
     ]
-    assert checks[0].sentence.startswith("Apache Kafka, or another cluster that is none of Tidelog")
+    assert checks[0].sentence == f"{kafka}: its disks, files and clocks are not checked"
     assert checks[1].sentence == "answers at h:1"

@@ -84,6 +84,7 @@ class ClusterClient:
     """The connections and the metadata of one client; belongs to one event loop.
 
     view           the known metadata, replaced as a whole; it has only the tracked topics
+    cluster_kind   "Tidelog", or which Kafka the cluster is; "" until a broker has answered
     coordinators   each group's coordinator, as far as known
     commit_epochs  the latest epoch of a coordinator to which a commit of the group was sent
     background     the background tasks of the client, and their failures
@@ -106,6 +107,7 @@ class ClusterClient:
         self._allow_auto_create_topics = allow_auto_create_topics
         self.clock: Clock = clock or SystemClock()
         self.view = ClusterView()
+        self.cluster_kind = ""
         self.coordinators: dict[str, KnownCoordinator] = {}
         self.commit_epochs: dict[str, int] = {}
         self.background = Background(self.lasting_backoff_ms)
@@ -526,6 +528,7 @@ class ClusterClient:
             assert isinstance(answer, MetadataResponse)
             self._failed_rounds = 0
             self._metadata_source = peer.endpoint
+            self.cluster_kind = peer.cluster_kind
             self._merge(answer)
             return
         self._failed_rounds += 1

@@ -54,6 +54,7 @@ class Peer(Protocol):
 
     endpoint              where it was opened
     broker_id             the broker at the other end; −1 if the broker does not say it
+    cluster_kind          "Tidelog", or which Kafka the cluster is (`ConnectedBroker.cluster_kind`)
     longest_throttle_ms   the longest time for which the broker has throttled the connection; 0: never
     """
 
@@ -62,6 +63,9 @@ class Peer(Protocol):
 
     @property
     def broker_id(self) -> int: ...
+
+    @property
+    def cluster_kind(self) -> str: ...
 
     @property
     def closed(self) -> bool: ...

@@ -22,7 +22,7 @@ ALWAYS = SimpleNamespace(randrange=lambda count: 0)
 class Held:
     """A peer that returns the answers given by the test."""
 
-    endpoint, broker_id, closed = Endpoint("h", 1), 1, False
+    endpoint, broker_id, cluster_kind, closed = Endpoint("h", 1), 1, "Tidelog", False
 
     def __init__(self) -> None:
         self.sent: list[asyncio.Future[Any]] = []

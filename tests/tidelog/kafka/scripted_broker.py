@@ -17,6 +17,7 @@ from tidelog.protocol.kafka.messages.metadata import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
     MetadataRequest,
 )
 from tidelog.protocol.kafka.schema import Request, Response, Versions
@@ -33,6 +34,7 @@ class ScriptedBroker:
 
     apis       the APIs that ApiVersions lists
     received   the requests with their headers, without those of the handshake
+    features   the finalized features that ApiVersions lists, with their levels
     answers    whether the handshake is answered
     """
 
@@ -40,6 +42,7 @@ class ScriptedBroker:
         self.apis = TIDELOG_APIS if apis is None else apis
         self.received: list[tuple[RequestHeader, Request]] = []
         self.introduced: list[ApiVersionsRequest] = []
+        self.features: dict[str, int] = {}
         self.answers = True
         self.lines: list[ScriptedLine] = []
 
@@ -68,7 +71,11 @@ class ScriptedBroker:
             line.respond(header._replace(api_version=0), ApiVersionsResponse(error_code=35, api_keys=keys))
             return
         self.introduced.append(decode(ApiVersionsRequest, header.api_version, body))
-        line.respond(header, ApiVersionsResponse(error_code=0, api_keys=keys))
+        features = tuple(
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=1)
+            for name, level in self.features.items()
+        )
+        line.respond(header, ApiVersionsResponse(error_code=0, api_keys=keys, finalized_features=features))
 
 
 class ScriptedLine:

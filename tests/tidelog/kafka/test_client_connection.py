@@ -75,6 +75,17 @@ async def test_broker_of_kafka_has_an_unknown_id_and_no_extensions() -> None:
 
 
 @on_virtual_time
+async def test_broker_tells_the_kind_of_its_cluster() -> None:
+    assert (await connect(ScriptedBroker())).cluster_kind == "Tidelog"
+    kafka = ScriptedBroker(KAFKA_APIS)
+    assert (await connect(kafka)).cluster_kind == "Apache Kafka (without KRaft)"
+    kafka.features = {"kraft.version": 1}
+    assert (await connect(kafka)).cluster_kind == "Apache Kafka (without KRaft)"
+    kafka.features |= {"metadata.version": 27}
+    assert (await connect(kafka)).cluster_kind == "Apache Kafka (metadata.version 27)"
+
+
+@on_virtual_time
 async def test_broker_of_another_cluster_is_refused() -> None:
     broker = ScriptedBroker()
     with pytest.raises(InconsistentClusterIdError, match="is a broker of cluster c1, but the others are of c2"):

@@ -103,7 +103,7 @@ def list_(as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
 @bootstrap_option
 @timeout_option
 def describe(name: str, times: bool, as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
-    """Show each partition's leader, epoch, in-sync replicas and offsets.
+    """Show each partition's leader, epoch, in-sync replicas and offsets, and the kind of cluster.
 
     The lag is the number of records that each follower is behind its leader. With --times, records are counted by their
     offsets (compaction may have left fewer), and bytes are those of the leader's log. The command also reads the
@@ -116,15 +116,16 @@ def describe(name: str, times: bool, as_json: bool, bootstrap_servers: str | Non
             if times:
                 show_times(admin, name, as_json=as_json)
                 return
-            partitions = admin.describe_topics([name])[0].partitions
+            partitions, kind = admin.describe_topics([name])[0].partitions, admin.describe_cluster().kind
         except UnknownTopicOrPartitionError:
             raise unknown_topic(name) from None
     if as_json:
-        click.echo(json.dumps({"topic": name, "partitions": list(map(_as_json, partitions))}))
+        click.echo(json.dumps({"topic": name, "cluster": kind, "partitions": list(map(_as_json, partitions))}))
         return
     headings = ("partition", "leader", "epoch", "isr", "replicas", "high watermark", "log end", "lag")
     for line in format_table(headings, list(map(_row, partitions))):
         click.echo(line)
+    click.echo(f"cluster: {kind}")
 
 
 @topic.command()

@@ -29,17 +29,19 @@ def show_times(admin: Admin, topic: str, *, as_json: bool) -> None:
     """
     from tidelog.client.admin.timestamp_skew import find_skew
 
-    partitions = admin.describe_times(topic)
+    partitions, kind = admin.describe_times(topic), admin.describe_cluster().kind
     skews = find_skew(partitions, SystemClock().now_ms())
     if as_json:
         warnings = [{"kind": each.kind, "partitions": each.partitions, "text": each.text} for each in skews]
-        click.echo(json.dumps({"topic": topic, "partitions": list(map(_as_json, partitions)), "warnings": warnings}))
+        shown = {"topic": topic, "cluster": kind, "partitions": list(map(_as_json, partitions)), "warnings": warnings}
+        click.echo(json.dumps(shown))
     else:
         headings = ("partition", "records", "size", "first offset", "end offset", "oldest", "newest")
         rows = {each.partition: _row(each) for each in partitions}
         empty = [each.partition for each in partitions if each.error is None and not each.records]
         for line in format_partitions(headings, rows, empty):
             click.echo(line)
+        click.echo(f"cluster: {kind}")
         for each in skews:
             click.echo(f"tidelog: {each.text}", err=True)
     raise_if_unanswered({TopicPartition(topic, each.partition): each.error for each in partitions}, len(partitions))

@@ -59,11 +59,17 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """The cluster: `brokers` are the live ones by id; `controller` is −1 if there is none."""
+    """The cluster.
+
+    controller   the controller's broker id; −1 if there is none
+    brokers      the live brokers by id
+    kind         "Tidelog", or which Kafka it is: "Apache Kafka (metadata.version 27)", "Apache Kafka (without KRaft)"
+    """
 
     cluster_id: str
     controller: int
     brokers: Mapping[int, Endpoint]
+    kind: str
 
     def __repr__(self) -> str:
         return fields_repr(self, self.__slots__)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tidelog.model import NO_LEADER, Endpoint, TopicPartition
+from tidelog.protocol.kafka.client.connected_broker import TIDELOG
 from tidelog.protocol.messages import MetadataResponse
 from tidelog.protocol.operator_messages import DescribeBrokerResponse, LogDirectoryReport
 from tidelog.quantities import count_of, format_count, format_duration, format_size
@@ -45,9 +46,9 @@ class Check:
 class BrokerAnswer:
     """The answer of one address, or why there is none.
 
-    report       None: there is no answer, and `refused` says why, or the broker is a foreign one
-    is_foreign   whether the broker answers, but is none of Tidelog
-    ahead_ms     the broker's wall clock minus this machine's, with an uncertainty of `uncertainty_ms`
+    report         None: there is no answer, and `refused` says why, or the broker is none of Tidelog
+    ahead_ms       the broker's wall clock minus this machine's, with an uncertainty of `uncertainty_ms`
+    cluster_kind   "Tidelog", or which Kafka the broker belongs to; "" if there is no answer
     """
 
     endpoint: Endpoint
@@ -55,7 +56,12 @@ class BrokerAnswer:
     refused: str = ""
     ahead_ms: float = 0
     uncertainty_ms: float = 0
-    is_foreign: bool = False
+    cluster_kind: str = ""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Return whether the broker answers, but is none of Tidelog."""
+        return self.cluster_kind not in ("", TIDELOG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +78,11 @@ class ClusterFacts:
 def examine_cluster(facts: ClusterFacts) -> list[Check]:
     """Return the results of all checks: brokers, controller, partitions, disks, files, ZooKeeper, clocks, versions.
 
-    Checks whose facts are missing are left out; clocks and versions need two brokers. Of a foreign cluster only the
-    controller and the partitions are checked, and the first result says so.
+    The first result names the kind of cluster. Checks whose facts are missing are left out; clocks and versions need
+    two brokers. Of a cluster that is none of Tidelog only the controller and the partitions are checked.
     """
     reports = {name: answer.report for name, answer in facts.answers.items() if answer.report is not None}
-    checks = [_foreign_cluster()] if any(answer.is_foreign for answer in facts.answers.values()) else []
+    checks = list(_cluster_kind(facts.answers.values()))
     checks += (_broker(name, answer) for name, answer in facts.answers.items())
     if facts.metadata is not None:
         checks.append(_controller(facts.metadata))
@@ -91,9 +97,15 @@ def examine_cluster(facts: ClusterFacts) -> list[Check]:
     return checks
 
 
-def _foreign_cluster() -> Check:
-    sentence = "Apache Kafka, or another cluster that is none of Tidelog: its disks, files and clocks are not checked"
-    return Check("cluster", State.OK, sentence)
+def _cluster_kind(answers: Iterable[BrokerAnswer]) -> Iterator[Check]:
+    kinds = sorted({answer.cluster_kind for answer in answers if answer.cluster_kind})
+    if len(kinds) > 1:
+        advice = "give the addresses of one cluster, unless it is being upgraded"
+        yield Check("cluster", State.WARNING, f"the brokers are of several kinds: {', '.join(kinds)}", advice)
+    elif kinds == [TIDELOG]:
+        yield Check("cluster", State.OK, TIDELOG)
+    elif kinds:
+        yield Check("cluster", State.OK, f"{kinds[0]}: its disks, files and clocks are not checked")
 
 
 def _broker(name: str, answer: BrokerAnswer) -> Check:

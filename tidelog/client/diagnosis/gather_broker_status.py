@@ -57,14 +57,15 @@ async def _describe(endpoint: Endpoint, clock: Clock, timeout_ms: int) -> Broker
         answer = await _ask(connection, DescribeBrokerRequest(), timeout_ms)
         took_ms = clock.monotonic_ms() - asked_ms
     except UnsupportedVersionError:
-        return BrokerAnswer(endpoint, None, is_foreign=True)
+        return BrokerAnswer(endpoint, None, cluster_kind=connection.cluster_kind)
     except TidelogError as error:
         return BrokerAnswer(endpoint, None, str(error) or type(error).__name__)
     assert isinstance(answer, DescribeBrokerResponse)
     if refusal := error_for(answer.error_code):
         return BrokerAnswer(endpoint, None, str(refusal))
     # The broker read its clock at an unknown time between the request and the answer.
-    return BrokerAnswer(endpoint, answer, "", answer.now_ms - (wall_ms + took_ms / 2), took_ms / 2 + 1)
+    ahead_ms, uncertainty_ms = answer.now_ms - (wall_ms + took_ms / 2), took_ms / 2 + 1
+    return BrokerAnswer(endpoint, answer, "", ahead_ms, uncertainty_ms, connection.cluster_kind)
 
 
 async def _open(endpoint: Endpoint, timeout_ms: int) -> Connection:

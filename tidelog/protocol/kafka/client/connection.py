@@ -15,7 +15,7 @@ import asyncio
 import builtins
 import itertools
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tidelog.clock import Clock, SystemClock
@@ -32,11 +32,12 @@ from tidelog.errors import (
 from tidelog.model import Buffer, Endpoint
 from tidelog.protocol.addresses import resolve
 from tidelog.protocol.kafka import frames
+from tidelog.protocol.kafka.client.connected_broker import ConnectedBroker
 from tidelog.protocol.kafka.client.line import Dial, Line, TcpLine
 from tidelog.protocol.kafka.client.translation.apis import translation_of
-from tidelog.protocol.kafka.client.translation.translation import Translation
+from tidelog.protocol.kafka.client.translation.translation import Translation, needs_tidelog
 from tidelog.protocol.kafka.codec import decode
-from tidelog.protocol.kafka.extensions import FIRST_EXTENSION, OWN_SOFTWARE, extension_number
+from tidelog.protocol.kafka.extensions import FIRST_EXTENSION, OWN_SOFTWARE
 from tidelog.protocol.kafka.headers import decode_response_header, encode_request
 from tidelog.protocol.kafka.messages import metadata as kafka
 from tidelog.protocol.kafka.schema import Request as KafkaRequest
@@ -50,9 +51,6 @@ MAX_IN_FLIGHT = 1000
 #: The version of the software by which this client introduces itself (KIP-511).
 SOFTWARE_VERSION = "0.1.0"
 
-#: The calls that need no extension.
-_WORKS = "topics, records, look-ups, groups, settings, elections and reassignments work with any Kafka cluster"
-
 #: The version of ApiVersions that is sent first, which every broker from Kafka 2.4 on supports.
 _API_VERSIONS = 3
 #: What a user can do if the peer speaks another protocol.
@@ -60,23 +58,6 @@ _HINTS = {
     frames.TLS: "; this client cannot use TLS, and needs a listener without it",
     frames.ZEROMQ: "; a broker's listener REPLICATION is for brokers, and clients connect to its listener KAFKA",
 }
-
-
-class ConnectedBroker(NamedTuple):
-    """The broker at the other end.
-
-    cluster_id, broker_id   "" and −1 if the broker is not Tidelog's, because Kafka's protocol does not tell them
-    apis                    the supported versions of each API by its number
-    """
-
-    cluster_id: str
-    broker_id: int
-    apis: Mapping[int, Versions]
-
-    @property
-    def has_extensions(self) -> bool:
-        """Return whether the broker is one of Tidelog."""
-        return extension_number(BrokerIdentityRequest.api) in self.apis
 
 
 class _InFlight(NamedTuple):
@@ -168,7 +149,7 @@ class Connection:
         return self
 
     async def _shake_hands(self, cluster_id: str, deadline_ms: int) -> ConnectedBroker:
-        broker = ConnectedBroker("", -1, await self._ask_versions(_API_VERSIONS, deadline_ms))
+        broker = ConnectedBroker.of(await self._ask_versions(_API_VERSIONS, deadline_ms))
         if not broker.has_extensions:
             return broker
         self.broker = broker  # the request needs the versions
@@ -178,9 +159,9 @@ class Connection:
             raise InconsistentClusterIdError(
                 f"{self.endpoint} is a broker of cluster {identity.cluster_id}, but the others are of {cluster_id}"
             )
-        return ConnectedBroker(identity.cluster_id, identity.broker_id, broker.apis)
+        return broker._replace(cluster_id=identity.cluster_id, broker_id=identity.broker_id)
 
-    async def _ask_versions(self, version: int, deadline_ms: int) -> Mapping[int, Versions]:
+    async def _ask_versions(self, version: int, deadline_ms: int) -> kafka.ApiVersionsResponse:
         request = kafka.ApiVersionsRequest(client_software_name=OWN_SOFTWARE, client_software_version=SOFTWARE_VERSION)
 
         def read(frame: memoryview) -> kafka.ApiVersionsResponse:
@@ -190,13 +171,15 @@ class Connection:
             refused = body[:2] == UnsupportedVersionError.code.to_bytes(2, "big")
             return decode(kafka.ApiVersionsResponse, 0 if refused else version, body)
 
-        answer = await self._request("ApiVersions", request, version, read, self._left_ms(deadline_ms))
-        apis = {each.api_key: Versions(each.min_version, each.max_version) for each in answer.api_keys}
+        answer: kafka.ApiVersionsResponse = await self._request(
+            "ApiVersions", request, version, read, self._left_ms(deadline_ms)
+        )
         if answer.error_code == UnsupportedVersionError.code and version:
-            return await self._ask_versions(min(version - 1, apis.get(request.api, Versions(0, 0)).last), deadline_ms)
+            offered = ConnectedBroker.of(answer).apis.get(request.api, Versions(0, 0))
+            return await self._ask_versions(min(version - 1, offered.last), deadline_ms)
         if error := error_for(answer.error_code):
             raise error
-        return apis
+        return answer
 
     def _left_ms(self, deadline_ms: int) -> int:
         return max(1, deadline_ms - self._clock.monotonic_ms())
@@ -205,6 +188,11 @@ class Connection:
     def broker_id(self) -> int:
         """Return the broker's id; −1 if the broker is not one of Tidelog."""
         return self.broker.broker_id
+
+    @property
+    def cluster_kind(self) -> str:
+        """Return what kind of cluster the broker belongs to, in words for a user."""
+        return self.broker.cluster_kind
 
     async def call(self, request: Request, *, timeout_ms: int) -> Response:
         """Send the request at once and return the answer, in which entries may have errors of their own.
@@ -286,9 +274,7 @@ class Connection:
         offered = self.broker.apis.get(translation.request.api)
         if offered is None:
             if translation.request.api >= FIRST_EXTENSION and not self.broker.has_extensions:
-                raise UnsupportedVersionError(
-                    f"{request.api.name}: this call needs a cluster of Tidelog, and {self.endpoint} is none; {_WORKS}"
-                )
+                raise needs_tidelog(request, str(self.endpoint))
             raise UnsupportedVersionError(f"broker at {self.endpoint} does not know {request.api.name}")
         low, high = translation.versions(request)
         version = min(high, offered.last)

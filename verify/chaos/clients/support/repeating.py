@@ -40,6 +40,7 @@ class _Repeating:
     def __init__(self, peer: Peer, rng: random.Random) -> None:
         self.endpoint = peer.endpoint
         self.broker_id = peer.broker_id
+        self.cluster_kind = peer.cluster_kind
         self._peer = peer
         self._rng = rng
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tidelog.errors import error_for
+from tidelog.errors import UnsupportedVersionError, error_for
 from tidelog.protocol.kafka.schema import Request as KafkaRequest
 from tidelog.protocol.kafka.schema import Response as KafkaResponse
 from tidelog.protocol.kafka.schema import Versions
 from tidelog.protocol.messages import Request, Response
+
+#: The calls that need no extension.
+_WORKS = "topics, records, look-ups, groups, settings, elections and reassignments work with any Kafka cluster"
 
 
 class Translation(NamedTuple):
@@ -32,6 +35,13 @@ def always(first: int, last: int) -> Callable[[Request], Versions]:
     """Return the function that allows these versions, both ends included, for each request."""
     versions = Versions(first, last)
     return lambda request: versions
+
+
+def needs_tidelog(request: Request, broker: str = "this broker") -> UnsupportedVersionError:
+    """Return the error of a request that Kafka has no message for, and that was to be sent to a broker of Kafka."""
+    return UnsupportedVersionError(
+        f"{request.api.name}: this call needs a cluster of Tidelog, and {broker} is none; {_WORKS}"
+    )
 
 
 def raise_error_of(response: KafkaResponse) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tidelog.errors import UnsupportedVersionError
 from tidelog.protocol import group_messages as native
-from tidelog.protocol.kafka.client.translation.translation import Translation, always
+from tidelog.protocol.kafka.client.translation.translation import Translation, always, needs_tidelog
 from tidelog.protocol.kafka.messages import group_admin as kafka
 
 
@@ -46,7 +45,7 @@ DESCRIBE_GROUPS = Translation(kafka.DescribeGroupsRequest, always(4, 5), _write_
 
 def _write_list(request: native.ListGroupsRequest, version: int) -> kafka.ListGroupsRequest:
     if request.in_zookeeper:
-        raise UnsupportedVersionError("only a broker of Tidelog lists the groups that have offsets in ZooKeeper")
+        raise needs_tidelog(request)
     return kafka.ListGroupsRequest(states_filter=request.states)
 
 
