@@ -220,12 +220,13 @@ async def test_poll_of_a_lost_log_waits_its_time_after_the_first_error() -> None
         assert set(results[1:]) == {(1.0, LogTruncationError)}
 
 
+@pytest.mark.parametrize("ending", [b"\xff", b""], ids=["damaged", "incomplete"])
 @on_virtual_time
-async def test_poll_of_a_corrupt_batch_waits_its_time_after_the_first_error() -> None:
+async def test_poll_of_a_corrupt_batch_waits_its_time_after_the_first_error(ending: bytes) -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"x")
-    partition.batches[0] = partition.batches[0][:-1] + b"\xff"
+    partition.batches[0] = partition.batches[0][:-1] + ending
     async with a_consumer(cluster) as consumer:
         consumer.assign([P0])
         results = [each for each in await outcomes(consumer, 10) if each[1]]

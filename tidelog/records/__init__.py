@@ -1,6 +1,6 @@
 """Encode and decode RecordBatch v2, Kafka's format of records on disk and on the wire. Start with `header.py`.
 
-`message_set.py` converts the older formats, which old clients send.
+`message_set.py` converts the older formats, which old clients send, and which old logs of Kafka contain.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Convert a message set, the format of records before Kafka 0.11, to a RecordBatch v2.
+"""Convert message sets, the format of records before Kafka 0.11, to RecordBatches v2: a producer's, or a fetched one.
 
     message set  for each message: offset int64, size int32, message
     message      crc uint32 (CRC-32 of the bytes after it), magic int8, attributes int8, only with magic 1: timestamp
@@ -8,13 +8,17 @@
 The magic is the message format, 0 or 1; it stands at the same byte as that of a RecordBatch v2. A compressed message
 has a message set of the same format as its value. Clients before Kafka 0.10 write format 0, which has no timestamps.
 They compute the checksum of an lz4 frame's header over the wrong bytes, so that readers of format 0 must ignore it.
+
+In a log, a compressed message has the offset of its last message. In format 0 the messages in it have their offsets in
+the log, in format 1 offsets that count from the first one that a producer sent. With LogAppendTime, all of them have
+the timestamp of the compressed message.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator
+from itertools import chain, groupby
 from struct import Struct
 from typing import NamedTuple
 
@@ -30,7 +34,7 @@ from tidelog.errors import (
 from tidelog.model import NO_TIMESTAMP, Buffer
 from tidelog.records.compression import decompress
 from tidelog.records.encode import MAX_TIMESTAMP, BatchBuilder
-from tidelog.records.header import CODEC_MASK, LOG_APPEND_TIME_BIT, Codec
+from tidelog.records.header import CODEC_MASK, LOG_APPEND_TIME_BIT, Codec, stamp_log_append_time
 from tidelog.records.varint import INT32_MAX
 
 _MAGIC_AT = 16
@@ -38,6 +42,7 @@ _FORMATS = (0, 1)
 _CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 
 _ENTRY = Struct(">qi")
+_SIZE_AT = 8
 _MESSAGE = Struct(">Ibb")
 _TIMESTAMP = Struct(">q")
 _LENGTH = Struct(">i")
@@ -52,6 +57,7 @@ _LZ4_MAGIC_BYTES, _LZ4_SIZE_BYTES, _LZ4_SIZE_BIT = 4, 8, 0x08
 
 
 class _Message(NamedTuple):
+    offset: int
     magic: int
     attributes: int
     timestamp_ms: int
@@ -61,6 +67,10 @@ class _Message(NamedTuple):
     @property
     def codec(self) -> int:
         return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.magic and self.attributes & LOG_APPEND_TIME_BIT)
 
 
 def is_message_set(data: Buffer) -> bool:
@@ -104,10 +114,102 @@ def to_record_batch(message_set: Buffer, limit: int) -> bytes:
     return builder.build(codec=Codec(first.codec))
 
 
+def has_messages(records: Buffer) -> bool:
+    """Return whether a message of format 0 or 1 is among fetched records, by the sizes and magic bytes alone."""
+    at = 0
+    while len(records) - at > _MAGIC_AT:
+        (size,) = _LENGTH.unpack_from(records, at + _SIZE_AT)
+        if size < _MIN_BYTES[0]:  # zeros, which also read as format 0
+            return False
+        if records[at + _MAGIC_AT] in _FORMATS:
+            return True
+        at += _ENTRY.size + size
+    return False
+
+
+def to_record_batches(records: Buffer, limit: int) -> bytes:
+    """Return fetched records with batches in place of the messages of formats 0 and 1, at the same offsets.
+
+    Batches stay as they are, and an incomplete last message is left out. A compressed message becomes a batch with its
+    codec, or several if compaction has left gaps. Only one message is decompressed at a time.
+
+    CorruptMessageError    a CRC does not match, or a value cannot be decompressed
+    InvalidRecordError     a message has another content than its format allows
+    MessageTooLargeError   the value of a message has more than `limit` bytes, decompressed
+    UnsupportedCompressionTypeError
+    """
+    view = memoryview(records)
+    parts: list[Buffer] = []
+    for (codec, is_batch), entries in groupby(_entries(view), lambda each: _kind_of(view, each)):
+        if is_batch:
+            parts += (view[start:end] for start, end in entries)
+            continue
+        messages = (message for start, end in entries for message in _messages(view[start:end]))
+        if codec == Codec.NONE:
+            parts += _batches(messages, Codec.NONE)
+        else:
+            for message in messages:
+                parts += _batches(_stored(message, limit), Codec(codec))
+    return b"".join(parts)
+
+
+def _entries(records: memoryview) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each whole batch or message; the sizes are those of `has_messages`."""
+    start = 0
+    while len(records) - start > _MAGIC_AT:
+        end = start + _ENTRY.size + _LENGTH.unpack_from(records, start + _SIZE_AT)[0]
+        if not start + _ENTRY.size + _MIN_BYTES[0] <= end <= len(records):
+            return
+        yield start, end
+        start = end
+
+
+def _kind_of(records: memoryview, entry: tuple[int, int]) -> tuple[int, bool]:
+    """Return the codec of a message and False; 0 and True for a batch."""
+    start, _ = entry
+    is_batch = records[start + _MAGIC_AT] not in _FORMATS
+    return (0 if is_batch else records[start + _MAGIC_AT + 1] & CODEC_MASK), is_batch
+
+
+def _stored(message: _Message, limit: int) -> Iterator[_Message]:
+    """Yield the messages in a compressed one of a log, with their offsets and times. The errors of `_decompressed`."""
+    compressed = list(_decompressed(message, limit))
+    base_offset = message.offset - compressed[-1].offset if message.magic else 0
+    for inner in compressed:
+        offset = base_offset + inner.offset
+        if message.is_log_append_time:
+            yield message._replace(offset=offset, key=inner.key, value=inner.value)
+        else:
+            yield inner._replace(offset=offset)
+
+
+def _batches(messages: Iterable[_Message], codec: Codec) -> Iterator[bytes | bytearray]:
+    """Yield batches of the messages: one for each run of offsets without a gap and, with LogAppendTime, of one time."""
+
+    def run_of(numbered: tuple[int, _Message]) -> tuple[int, int | None]:
+        number, message = numbered
+        return message.offset - number, message.timestamp_ms if message.is_log_append_time else None
+
+    for _, run in groupby(enumerate(messages), run_of):
+        _, first = next(run)
+        builder = BatchBuilder(INT32_MAX)
+        for message in chain((first,), (message for _, message in run)):
+            if not NO_TIMESTAMP <= message.timestamp_ms <= MAX_TIMESTAMP:
+                raise InvalidRecordError(f"timestamp {message.timestamp_ms} of the message at offset {message.offset}")
+            builder.try_append(message.timestamp_ms, message.key, message.value)
+        batch = builder.build(base_offset=first.offset, codec=codec)
+        if first.is_log_append_time:
+            stamped = bytearray(batch)
+            stamp_log_append_time(stamped, 0, first.timestamp_ms)
+            yield stamped
+        else:
+            yield batch
+
+
 def _sent(message_set: memoryview) -> Iterator[_Message]:
     """Yield the messages of the set that a producer sent. InvalidTimestampError; the errors of `_messages`."""
     for message in _messages(message_set):
-        if message.magic and message.attributes & LOG_APPEND_TIME_BIT:
+        if message.is_log_append_time:
             raise InvalidTimestampError("a producer must not mark its messages as LogAppendTime")
         yield message
 
@@ -124,15 +226,15 @@ def _messages(message_set: memoryview) -> Iterator[_Message]:
     start = 0
     while start < len(message_set):
         at = start + _ENTRY.size
-        size = _ENTRY.unpack_from(message_set, start)[1] if at <= len(message_set) else 0
+        offset, size = _ENTRY.unpack_from(message_set, start) if at <= len(message_set) else (0, 0)
         end = at + size
         if size < _MIN_BYTES[0] or end > len(message_set):
             raise InvalidRecordError(f"no whole message begins at byte {start} of {len(message_set)}")
-        yield _message(message_set[at:end])
+        yield _message(message_set[at:end], offset)
         start = end
 
 
-def _message(data: memoryview) -> _Message:
+def _message(data: memoryview, offset: int) -> _Message:
     crc, magic, attributes = _MESSAGE.unpack_from(data)
     if crc != (actual := zlib.crc32(data[_LENGTH.size :])):
         raise CorruptMessageError(f"CRC {actual:#010x} of a message, not {crc:#010x}")
@@ -148,7 +250,7 @@ def _message(data: memoryview) -> _Message:
     value, at = _field(data, at)
     if at != len(data):
         raise InvalidRecordError(f"{len(data) - at} bytes follow the value of a message")
-    return _Message(magic, attributes, timestamp_ms, key, value)
+    return _Message(offset, magic, attributes, timestamp_ms, key, value)
 
 
 def _field(data: memoryview, at: int, reserved: int = 0) -> tuple[bytes | None, int]:

@@ -10,7 +10,9 @@ from tidelog.client.leader_requests import Asked, Outcomes, PerLeaderRequest
 from tidelog.errors import BrokerError, UnreadableRecordsError, error_for
 from tidelog.model import CONSUMER_REPLICA_ID, TopicPartition
 from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse, Response
+from tidelog.records.compression import MAX_DECOMPRESSED_BYTES
 from tidelog.records.header import read_header
+from tidelog.records.message_set import is_message_set, to_record_batches
 from tidelog.records.time_search import RecordTime, first_record_at_or_after
 
 #: Maximum number of concurrent fetches.
@@ -55,6 +57,8 @@ async def _look(
             outcomes.answers[tp] = None
             return
         try:
+            if is_message_set(batch):
+                batch = to_record_batches(batch, MAX_DECOMPRESSED_BYTES)
             header = read_header(batch)
             found = None if header.is_control else first_record_at_or_after(batch, _ANY_TIME, offset)
         except BrokerError as error:

@@ -26,11 +26,12 @@ def measured(opener: Opener, metrics: ClientMetrics, clock: Clock) -> Opener:
 class _MeasuredPeer:
     """A Peer that counts each request when it is sent, and again when it has ended."""
 
-    __slots__ = ("_metrics", "_monotonic_ms", "_peer", "broker_id", "close", "endpoint")
+    __slots__ = ("_metrics", "_monotonic_ms", "_peer", "broker_id", "close", "cluster_kind", "endpoint")
 
     def __init__(self, peer: Peer, metrics: ClientMetrics, clock: Clock) -> None:
         self.endpoint = peer.endpoint
         self.broker_id = peer.broker_id
+        self.cluster_kind = peer.cluster_kind
         self.close = peer.close
         self._peer = peer
         self._metrics = metrics

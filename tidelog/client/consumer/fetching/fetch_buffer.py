@@ -25,12 +25,15 @@ from tidelog.records.aborted import AbortedTransaction, without_aborted
 from tidelog.records.compression import MAX_DECOMPRESSED_BYTES
 from tidelog.records.decode import decode_columns
 from tidelog.records.encode import Header
-from tidelog.records.header import BatchHeader, iter_headers, read_header, validate_batch
+from tidelog.records.header import LENGTH_OVERHEAD, BatchHeader, iter_headers, read_header, validate_batch
+from tidelog.records.message_set import has_messages, to_record_batches
 
 T = TypeVar("T")
 
 #: Maximum number of fetch answers held for one partition: one that is read, and one that waits.
 MAX_CHUNKS = 2
+#: The position of a batch's length, or a message's size.
+_LENGTH_AT = 8
 
 
 class ConsumerRecord(NamedTuple):
@@ -194,9 +197,13 @@ class FetchBuffer:
     ) -> bool:
         """Store an answer to the fetch at `fetch_offset`, and move `fetch_offset` past it; return whether it has data.
 
-        Records of the `aborted` transactions, and an incomplete last batch, are left out. CorruptMessageError (a wrong
-        CRC, or no whole batch at that offset) leaves the buffer unchanged.
+        Records of the `aborted` transactions, and an incomplete last batch, are left out. Messages of formats 0 and 1
+        are converted to batches. CorruptMessageError (a wrong CRC, or no whole batch at that offset) and the other
+        errors of `to_record_batches` leave the buffer unchanged.
         """
+        received = records
+        if has_messages(records):
+            records = self._converted(records)
         next_offset, epoch = self.fetch_offset, self.fetch_epoch
         epochs = self._epochs_read[-1:]
         end = 0
@@ -210,8 +217,10 @@ class FetchBuffer:
                 if not epochs or epochs[-1].epoch != epoch:
                     epochs.append(EpochRead(epoch, first_offset))
         if next_offset == self.fetch_offset:
-            if len(records):
-                raise CorruptMessageError(f"{self.topic_partition}: no whole batch at offset {self.fetch_offset}")
+            if received:
+                incomplete = _incomplete_text(received)
+                offset = self.fetch_offset
+                raise CorruptMessageError(f"{self.topic_partition}: no whole batch at offset {offset}{incomplete}")
             return False
         whole = records[:end]
         bounds = (self.fetch_offset, next_offset, high_watermark, log_start_offset)
@@ -219,6 +228,14 @@ class FetchBuffer:
         self.fetch_offset, self.fetch_epoch = next_offset, epoch
         self._epochs_read[-1:] = epochs
         return True
+
+    def _converted(self, records: memoryview) -> memoryview:
+        """Return the records with batches in place of messages; the errors of `to_record_batches` name the offset."""
+        try:
+            return memoryview(to_record_batches(records, self._max_decompressed_bytes))
+        except BrokerError as error:
+            hint = " (max_decompressed_batch_bytes)" if isinstance(error, MessageTooLargeError) else ""
+            raise type(error)(f"messages of an old format from offset {self.fetch_offset} on: {error}{hint}") from error
 
     def take_batches(self) -> FetchedBatches | None:
         """Return the oldest answer without the records that `take_records` took, and move the position past the answer.
@@ -360,3 +377,11 @@ class FetchBuffer:
             if header.next_offset > self.position:
                 return at
         return len(chunk.records)
+
+
+def _incomplete_text(received: memoryview) -> str:
+    """Return how much of its first batch an answer lacks, as a part of an error; "" if the batch is whole."""
+    if len(received) < LENGTH_OVERHEAD:
+        return f": {len(received)} bytes are no header"
+    size = LENGTH_OVERHEAD + int.from_bytes(received[_LENGTH_AT:LENGTH_OVERHEAD], "big", signed=True)
+    return f": {len(received)} of its {size} bytes (max_partition_fetch_bytes)" if size > len(received) else ""

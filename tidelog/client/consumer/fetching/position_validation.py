@@ -39,6 +39,7 @@ from tidelog.protocol.messages import (
     Response,
 )
 from tidelog.records.header import iter_headers
+from tidelog.records.message_set import is_message_set
 
 _log = logging.getLogger(__name__)
 
@@ -141,7 +142,10 @@ def _divergent_offset(partition: AssignedPartition, end: EpochEndOffset) -> int:
 
 def _epoch_of(offset: int, answer: FetchPartitionResponse) -> int | None:
     """Return the leader epoch of the batch that holds the offset; None if the answer does not show it."""
-    for _, header in iter_headers(b"" if answer.records is None else answer.records):
+    records = b"" if answer.records is None else answer.records
+    if is_message_set(records):
+        return None  # messages of formats 0 and 1 have no leader epoch
+    for _, header in iter_headers(records):
         known = header.base_offset <= offset and header.partition_leader_epoch >= 0
         return header.partition_leader_epoch if known else None
     return None
