@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.any_kafka.conftest import AnyCluster
+from tests.any_kafka.clusters import AnyCluster
 from tests.processes.harness.waiting import wait_for
 from tidelog import Admin, ConfigResource, ElectionType, NewPartitions, NewTopic, Producer, TopicPartition
 from tidelog.errors import (
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def test_topics_are_created_described_extended_and_deleted(cluster: AnyCluster) -> None:
-    with Admin(cluster.bootstrap_servers) as admin:
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         (created,) = admin.create_topics([NewTopic("life", 2, 3, configs={"retention.ms": "60000"})])
         assert (created.num_partitions, created.replication_factor) == (2, 3)
         with pytest.raises(TopicAlreadyExistsError, match="life"):
@@ -46,7 +46,7 @@ def test_topics_are_created_described_extended_and_deleted(cluster: AnyCluster) 
 def test_settings_are_described_and_changed(cluster: AnyCluster) -> None:
     (tp,) = cluster.create_topic()
     topic, broker = ConfigResource.topic(tp.topic), ConfigResource.broker(1)
-    with Admin(cluster.bootstrap_servers) as admin:
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         admin.alter_configs({topic: {"retention.ms": "61000", "min.insync.replicas": None}})
 
         def retention() -> str | None:
@@ -63,16 +63,16 @@ def test_settings_are_described_and_changed(cluster: AnyCluster) -> None:
 
 def test_records_are_deleted_up_to_an_offset(cluster: AnyCluster) -> None:
     (tp,) = cluster.create_topic()
-    with Producer(cluster.bootstrap_servers) as producer:
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         for _ in range(10):
             producer.send(tp.topic, b"v")
-    with Admin(cluster.bootstrap_servers) as admin:
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         assert admin.delete_records({tp: 7}) == {tp: 7}
         assert admin.delete_records({tp: -1}) == {tp: 10}
 
 
 def test_partition_moves_and_elects_its_preferred_leader(cluster: AnyCluster) -> None:
-    with Admin(cluster.bootstrap_servers) as admin:
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic("moving", assignment={0: (1, 2)})])
         tp = TopicPartition("moving", 0)
         admin.alter_partition_reassignments({tp: (2, 3)})
@@ -89,7 +89,7 @@ def test_partition_moves_and_elects_its_preferred_leader(cluster: AnyCluster) ->
 
 def test_log_directories_and_the_cluster_are_described(cluster: AnyCluster) -> None:
     (tp,) = cluster.create_topic()
-    with Admin(cluster.bootstrap_servers) as admin:
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         described = admin.describe_cluster()
         assert set(described.brokers) == {1, 2, 3} and described.cluster_id
 
@@ -105,7 +105,7 @@ def test_log_directories_and_the_cluster_are_described(cluster: AnyCluster) -> N
 
 def test_call_that_kafka_lacks_is_refused_with_the_reason(cluster: AnyCluster) -> None:
     (tp,) = cluster.create_topic()
-    with Admin(cluster.bootstrap_servers) as admin:
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         if cluster.is_kafka:
             for call in (admin.describe_clients, lambda: admin.partition_facts(tp)):
                 with pytest.raises(UnsupportedVersionError, match="needs a cluster of Tidelog"):

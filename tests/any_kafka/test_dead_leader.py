@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.any_kafka.conftest import AnyCluster
+from tests.any_kafka.clusters import AnyCluster
 from tests.processes.harness.waiting import wait_for
 from tidelog import Consumer, Producer
 

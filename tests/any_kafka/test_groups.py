@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
-import confluent_kafka as ck
 import pytest
 
-from tests.any_kafka.conftest import AnyCluster
+from tests.any_kafka.clusters import AnyCluster
+from tests.any_kafka.foreign_members import MEMBERS
 from tests.processes.harness.waiting import wait_for
 from tidelog import Admin, Consumer, MemberToRemove, OffsetAndMetadata, Producer, TopicPartition
 from tidelog.errors import FencedInstanceIdError, UnknownMemberIdError
@@ -24,6 +24,7 @@ class Member:
     def __init__(self, cluster: AnyCluster, topic: str, group: str, **options: Any) -> None:
         self.values: list[bytes | None] = []
         self.assigned: set[TopicPartition] = set()
+        self.generation = -1
         self._ended = threading.Event()
         self._settings = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": group, **options}
         self._topic = topic
@@ -50,11 +51,12 @@ class Member:
                 for records in consumer.poll(200).values():
                     self.values += [record.value for record in records]
                 self.assigned = consumer.assignment()
+                self.generation = consumer.group_metadata().generation_id
 
 
 def produce(cluster: AnyCluster, topic: str, numbers: range) -> set[bytes]:
     values = {b"%d" % number for number in numbers}
-    with Producer(cluster.bootstrap_servers) as producer:
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         for value in values:
             producer.send(topic, value, key=value)
     return values
@@ -75,43 +77,53 @@ def test_members_share_the_partitions_and_hand_them_over(cluster: AnyCluster, st
         wait_for("the first member to have all partitions again", lambda: len(first.assigned) == 6, 60)
         more = produce(cluster, topic, range(600, 700))
         wait_for("further records to be read", lambda: more <= set(first.values), 60)
-    with Admin(cluster.bootstrap_servers) as admin:
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         committed = admin.list_consumer_group_offsets(group)
         assert sum(each.offset for each in committed.values()) == 700
 
 
-def test_member_of_ours_and_of_librdkafka_share_a_group(cluster: AnyCluster) -> None:
-    topic, group = cluster.create_topic(4)[0].topic, "mixed"
-    ours = Member(cluster, topic, group, partition_assignment_strategy="range")
-    foreign = ck.Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap_servers,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "partition.assignment.strategy": "range",
-        }
-    )
-    found: list[bytes | None] = []
+@pytest.mark.parametrize(("library", "strategy"), MEMBERS)
+def test_member_of_ours_and_a_foreign_one_share_a_group(cluster: AnyCluster, library: str, strategy: str) -> None:
+    topic, group = cluster.create_topic(4)[0].topic, f"{library}-{strategy}"
+    ours = Member(cluster, topic, group, partition_assignment_strategy=strategy)
     with ours.reading():
         wait_for("our member to have all partitions", lambda: len(ours.assigned) == 4, 60)
-        foreign.subscribe([topic])
+        with closing(MEMBERS[library, strategy](cluster.bootstrap_servers, topic, group, strategy)) as foreign:
 
-        def both_have_two() -> bool:
-            if (message := foreign.poll(0.2)) is not None and message.error() is None:
-                found.append(message.value())
-            return (len(ours.assigned), len(foreign.assignment())) == (2, 2)
+            def is_shared() -> bool:
+                foreign.poll()
+                return len(ours.assigned) == 2
 
-        wait_for("both members to have two partitions", both_have_two, 60)
-        values = produce(cluster, topic, range(400))
+            wait_for("our member to have two partitions", is_shared, 60)
+            values = produce(cluster, topic, range(400))
 
-        def all_is_read() -> bool:
-            if (message := foreign.poll(0.2)) is not None and message.error() is None:
-                found.append(message.value())
-            return {*ours.values, *found} == values
+            def all_is_read() -> bool:
+                foreign.poll()
+                return {*ours.values, *foreign.values} >= values
 
-        wait_for("all records to be read", all_is_read, 60)
-        foreign.close()
+            wait_for("all records to be read", all_is_read, 60)
+            assert len(ours.values) + len(foreign.values) == 400, "no record is read twice"
+            assert ours.values and foreign.values
         wait_for("our member to have all partitions again", lambda: len(ours.assigned) == 4, 60)
+        more = produce(cluster, topic, range(400, 500))
+        wait_for("further records to be read", lambda: more <= set(ours.values), 60)
+
+
+def test_static_member_gets_its_partitions_back_without_a_rebalance(cluster: AnyCluster) -> None:
+    topic, group = cluster.create_topic(4)[0].topic, "static"
+    options = {"partition_assignment_strategy": "range", "session_timeout_ms": 45_000}
+    one, two, again = (
+        Member(cluster, topic, group, group_instance_id=name, **options) for name in ("one", "two", "one")
+    )
+    with two.reading():
+        with one.reading():
+            wait_for("both members to have two", lambda: (len(one.assigned), len(two.assigned)) == (2, 2), 60)
+        generation = two.generation
+        with again.reading():
+            wait_for("the member to have its partitions again", lambda: again.assigned == one.assigned, 30)
+            values = produce(cluster, topic, range(200))
+            wait_for("all records to be read", lambda: {*two.values, *again.values} == values, 60)
+            assert two.generation == generation
 
 
 def test_commits_are_read_reset_and_deleted(cluster: AnyCluster) -> None:
@@ -123,7 +135,7 @@ def test_commits_are_read_reset_and_deleted(cluster: AnyCluster) -> None:
         consumer.assign([tp])
         consumer.commit({tp: OffsetAndMetadata(20)})
         assert consumer.committed(tp) == 20
-    with Admin(cluster.bootstrap_servers) as admin:
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         assert admin.list_consumer_group_offsets("committed")[tp].offset == 20
         assert "committed" in {each.group_id for each in admin.list_consumer_groups().valid}
         admin.alter_consumer_group_offsets("committed", {tp: OffsetAndMetadata(5)})

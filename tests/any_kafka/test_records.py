@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.any_kafka.conftest import AnyCluster
+from tests.any_kafka.clusters import AnyCluster
 from tests.processes.harness.waiting import wait_for
 from tidelog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from tidelog.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
@@ -35,7 +35,7 @@ def test_records_survive_each_codec_and_acks(cluster: AnyCluster, codec: str, ac
     (tp,) = cluster.create_topic()
     sent = [(b"key-%d" % number if number % 3 else None, b"value-%d" % number * 20) for number in range(300)]
     with Producer(
-        cluster.bootstrap_servers, acks=acks, compression_type=codec, enable_idempotence=acks == "all"
+        bootstrap_servers=cluster.bootstrap_servers, acks=acks, compression_type=codec, enable_idempotence=acks == "all"
     ) as producer:
         for key, value in sent:
             producer.send(tp.topic, value, key=key, headers=[("h", b"1"), ("h", None)])
@@ -45,7 +45,7 @@ def test_records_survive_each_codec_and_acks(cluster: AnyCluster, codec: str, ac
 def test_record_keeps_its_headers_and_timestamp(cluster: AnyCluster) -> None:
     (tp,) = cluster.create_topic()
     headers = [("a", b"1"), ("b", None), ("a", b"")]
-    with Producer(cluster.bootstrap_servers) as producer:
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         metadata = producer.send(tp.topic, b"v", timestamp_ms=T0, headers=headers).get(30)
     assert (metadata.topic, metadata.partition, metadata.offset, metadata.timestamp) == (*tp, 0, T0)
     with Consumer(
@@ -58,7 +58,7 @@ def test_record_keeps_its_headers_and_timestamp(cluster: AnyCluster) -> None:
 
 def test_offsets_are_found_by_time(cluster: AnyCluster) -> None:
     tps = cluster.create_topic(2)
-    with Producer(cluster.bootstrap_servers) as producer:
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         for number in range(100):
             producer.send(tps[0].topic, b"v", partition=0, timestamp_ms=T0 + 10 * number)
     with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
@@ -89,7 +89,7 @@ def test_reader_seeks_and_waits_for_new_records(cluster: AnyCluster) -> None:
 
 def test_topic_that_does_not_exist_is_reported(cluster: AnyCluster) -> None:
     expected = pytest.raises(UnknownTopicOrPartitionError, match="nowhere")
-    with Producer(cluster.bootstrap_servers, max_block_ms=10_000) as producer, expected:
+    with Producer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=10_000) as producer, expected:
         producer.send("nowhere", b"v").get(30)
 
 

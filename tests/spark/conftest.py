@@ -1,4 +1,4 @@
-"""Spark for the tests: one session, quiet, small; and a cluster that is a directory."""
+"""Spark for the tests: one session, quiet, small; a cluster that is a directory, and real clusters of each kind."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ pytest.importorskip("pyspark")
 
 from file_cluster import FileCluster, FileSource  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
+
+from tests.any_kafka.clusters import CLUSTERS, AnyCluster, any_cluster  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -52,6 +54,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.dataSource.register(FileSource)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session", params=CLUSTERS)
+def brokers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnyCluster]:
+    """Three brokers of Tidelog, Kafka 3.9 or Kafka 4. One kind runs at a time."""
+    with any_cluster(request.param, tmp_path_factory.mktemp(request.param) / "cluster") as running:
+        yield running
 
 
 @pytest.fixture

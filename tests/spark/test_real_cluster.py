@@ -1,4 +1,4 @@
-"""Spark and real brokers: a leader killed under a stream, writes read back, and the demo's two jobs."""
+"""Spark and real brokers of each kind: batches, streams, a leader killed under a stream, and the demo's two jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from session import one_line
 from stream_progress import Progress
 
-from tests.processes.harness.cluster import RunningCluster, running_cluster
+from tests.any_kafka.clusters import AnyCluster
 from tests.processes.harness.waiting import wait_for
 from tests.processes.harness.workload import Workload
 from tidelog import Consumer, Producer, TopicPartition
@@ -33,30 +33,25 @@ DEADLINE_S = 240
 MINUTE_MS = 60_000
 
 
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    with running_cluster(tmp_path_factory.mktemp("brokers")) as started:
-        yield started
-
-
-def source(brokers: RunningCluster, topic: str, **more: str) -> dict[str, str]:
+def source(brokers: AnyCluster, topic: str, **more: str) -> dict[str, str]:
     return {"tidelog.bootstrap.servers": brokers.bootstrap_servers, "subscribe": topic} | more
 
 
-def ends(brokers: RunningCluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+def ends(brokers: AnyCluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
     with Consumer(bootstrap_servers=brokers.bootstrap_servers) as consumer:
         return consumer.end_offsets(partitions)
 
 
-def test_killed_leader_fails_no_task_of_a_stream(spark: SparkSession, brokers: RunningCluster, tmp_path: Path) -> None:
-    partitions = brokers.create_topic("moving", 3)
+def test_killed_leader_fails_no_task_of_a_stream(spark: SparkSession, brokers: AnyCluster, tmp_path: Path) -> None:
+    partitions = brokers.create_topic(3)
+    topic = partitions[0].topic
     seen: Counter[tuple[int, int]] = Counter()
 
     def collect(frame: DataFrame, batch: int) -> None:
         seen.update((row.partition, row.offset) for row in frame.select("partition", "offset").collect())
 
     failed_before = failed_tasks(spark)
-    frame = spark.readStream.format("tidelog").options(**source(brokers, "moving", startingOffsets="earliest")).load()
+    frame = spark.readStream.format("tidelog").options(**source(brokers, topic, startingOffsets="earliest")).load()
     query = frame.writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:
         with Workload(brokers.bootstrap_servers, partitions) as workload:
@@ -71,6 +66,7 @@ def test_killed_leader_fails_no_task_of_a_stream(spark: SparkSession, brokers: R
         assert query.exception() is None
     finally:
         query.stop()
+    brokers.wait_whole(partitions[0])
     assert seen == Counter(wanted)
     assert failed_tasks(spark) == failed_before
 
@@ -80,32 +76,32 @@ def failed_tasks(spark: SparkSession) -> int:
     return sum(executors.apply(index).failedTasks() for index in range(executors.size()))
 
 
-def test_records_written_by_spark_are_read_back_by_time(spark: SparkSession, brokers: RunningCluster) -> None:
-    brokers.create_topic("written", 2)
+def test_records_written_by_spark_are_read_back_by_time(spark: SparkSession, brokers: AnyCluster) -> None:
+    topic = brokers.create_topic(2)[0].topic
     rows = spark.range(20_000).selectExpr(
         "cast(id as string) key", "concat('v', id) value", "cast(id % 2 as int) partition"
     )
     began_ms = int(time.time() * 1000)
-    rows.write.format("tidelog").options(**sink(brokers, "written")).mode("append").save()
-    since = source(brokers, "written", startingTimestamp=str(began_ms))
+    rows.write.format("tidelog").options(**sink(brokers, topic)).mode("append").save()
+    since = source(brokers, topic, startingTimestamp=str(began_ms))
     back = spark.read.format("tidelog").options(**since).load()
     assert back.selectExpr("cast(value as string) value").distinct().count() == back.count() == 20_000
     texts = back.selectExpr("cast(key as string) key", "cast(value as string) value", "partition")
     assert texts.where("cast(key as int) % 2 != partition or concat('v', key) != value").count() == 0
 
 
-def sink(brokers: RunningCluster, topic: str) -> dict[str, str]:
+def sink(brokers: AnyCluster, topic: str) -> dict[str, str]:
     return {"tidelog.bootstrap.servers": brokers.bootstrap_servers, "topic": topic}
 
 
-def test_unknown_topic_is_named_in_one_line(spark: SparkSession, brokers: RunningCluster, tmp_path: Path) -> None:
+def test_unknown_topic_is_named_in_one_line(spark: SparkSession, brokers: AnyCluster, tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").write_text("")
     with pytest.raises(Exception, match="there is no topic 'nowhere'") as failure:
         audit_of(spark, brokers, "nowhere", tmp_path / "journal.jsonl")
     assert one_line(failure.value) == "there is no topic 'nowhere': create it, or correct the option"
 
 
-def audit_of(spark: SparkSession, brokers: RunningCluster, topic: str, journal: Path) -> Figures:
+def audit_of(spark: SparkSession, brokers: AnyCluster, topic: str, journal: Path) -> Figures:
     arguments = ["--bootstrap-servers", brokers.bootstrap_servers, "--topic", topic, "--journal", str(journal)]
     return audit(spark, parse_arguments(arguments))
 
@@ -113,13 +109,13 @@ def audit_of(spark: SparkSession, brokers: RunningCluster, topic: str, journal: 
 class Lines:
     """Sends lines as the demo does, remembers what it sent, and writes the audit's journal."""
 
-    def __init__(self, brokers: RunningCluster, topic: str, journal: Path) -> None:
+    def __init__(self, brokers: AnyCluster, topic: str, journal: Path) -> None:
         self.sent: list[tuple[int, str]] = []  # timestamp, source
         self._topic, self._brokers, self._journal = topic, brokers, journal
 
     def send(self, count: int, timestamp_ms: Any) -> None:
         futures = []
-        with Producer(self._brokers.bootstrap_servers) as producer:
+        with Producer(bootstrap_servers=self._brokers.bootstrap_servers) as producer:
             for _ in range(count):
                 number = len(self.sent)
                 at_ms, source_name, value = timestamp_ms(number), f"log{number % 2}", b"line %d" % number
@@ -154,16 +150,17 @@ def as_a_job(spark: SparkSession) -> Iterator[None]:
 
 @pytest.mark.slow
 def test_windowed_counts_and_late_lines_are_all_lines_from_the_chosen_time(
-    spark: SparkSession, brokers: RunningCluster, tmp_path: Path, as_a_job: None
+    spark: SparkSession, brokers: AnyCluster, tmp_path: Path, as_a_job: None
 ) -> None:
     """Run the job in the shared session. The demo, whose test takes minutes, runs it as a separate process."""
-    partitions = brokers.create_topic("lines", 3)
+    partitions = brokers.create_topic(3)
+    topic = partitions[0].topic
     journal, progress, stop = tmp_path / "journal.jsonl", tmp_path / "progress.jsonl", tmp_path / "stop.json"
-    lines = Lines(brokers, "lines", journal)
+    lines = Lines(brokers, topic, journal)
     now_ms = int(time.time() * 1000)
     begin_ms = now_ms - 60 * MINUTE_MS
     lines.send(300, lambda number: begin_ms - 300 + number)  # the last one is 1 ms before the chosen time
-    arguments = ["--bootstrap-servers", brokers.bootstrap_servers, "--topic", "lines", "--timeout", "200"]
+    arguments = ["--bootstrap-servers", brokers.bootstrap_servers, "--topic", topic, "--timeout", "200"]
     arguments += ["--starting-timestamp", str(begin_ms), "--watermark", "5 minutes", "--progress", str(progress)]
     arguments += ["--output", str(tmp_path / "output"), "--checkpoint", str(tmp_path / "checkpoint")]
     arguments += ["--stop-file", str(stop)]
@@ -200,7 +197,7 @@ def test_windowed_counts_and_late_lines_are_all_lines_from_the_chosen_time(
     assert ended["before"] == sum(at_ms < begin_ms for at_ms, _ in lines.sent[300:])
     assert counts == by_minute(from_time) - by_minute(late)
 
-    figures = audit_of(spark, brokers, "lines", journal)
+    figures = audit_of(spark, brokers, topic, journal)
     assert (figures.acked, figures.read, figures.ok) == (len(lines.sent), len(lines.sent), True)
 
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from file_cluster import FileCluster
+from micro_batches import DEADLINE_S, Batches, run, wait_until
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from tidelog.model import TopicPartition
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]  # all tests share one Spark session
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-DEADLINE_S = 240  # on a machine whose two slow cores other tests use as well
 
 
 @pytest.fixture(autouse=True)
@@ -33,33 +30,6 @@ def options(cluster: FileCluster, **more: str) -> dict[str, str]:
 
 def stream(spark: SparkSession, cluster: FileCluster, **more: str) -> DataFrame:
     return spark.readStream.format("tidelog-file").options(**options(cluster, **more)).load()
-
-
-class Batches:
-    """Collects what each micro-batch of a query brought."""
-
-    def __init__(self) -> None:
-        self.values: dict[int, list[str]] = {}
-
-    def __call__(self, frame: DataFrame, batch: int) -> None:
-        self.values[batch] = sorted(row.value.decode() for row in frame.select("value").collect())
-
-    @property
-    def all(self) -> list[str]:
-        return sorted(value for values in self.values.values() for value in values)
-
-
-def run(frame: DataFrame, checkpoint: Path, seen: Callable[[DataFrame, int], None], **trigger: Any) -> StreamingQuery:
-    writer = frame.writeStream.foreachBatch(seen).option("checkpointLocation", str(checkpoint))
-    return (writer.trigger(**trigger) if trigger else writer).start()
-
-
-def wait_until(condition: Callable[[], bool], query: StreamingQuery) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert query.isActive, query.exception()
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
 
 
 def test_a_batch_read_sees_kafkas_schema_and_every_record(spark: SparkSession, cluster: FileCluster) -> None:
