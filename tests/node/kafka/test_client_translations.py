@@ -379,9 +379,11 @@ async def test_groups_are_listed_by_state_and_described_with_members() -> None:
     assert await answers(asked, described) == dict.fromkeys((4, 5), (asked, described))
 
 
-async def test_groups_of_zookeeper_are_not_listed_by_kafkas_message() -> None:
-    with pytest.raises(UnsupportedVersionError, match="only a broker of Tidelog"):
+async def test_groups_and_all_offsets_in_zookeeper_are_not_listed_by_kafkas_messages() -> None:
+    with pytest.raises(UnsupportedVersionError, match="LIST_GROUPS: this call needs a cluster of Tidelog"):
         await answers(groups.ListGroupsRequest(in_zookeeper=True), groups.ListGroupsResponse(0))
+    with pytest.raises(UnsupportedVersionError, match="OFFSET_FETCH: this call needs a cluster of Tidelog"):
+        await answers(groups.OffsetFetchRequest("g", None, in_zookeeper=True), groups.OffsetFetchResponse(0))
 
 
 async def test_topics_are_deleted_by_id_only_in_the_version_that_has_ids() -> None:

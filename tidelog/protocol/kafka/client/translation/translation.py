@@ -19,7 +19,8 @@ class Translation(NamedTuple):
     """One API as this client speaks it.
 
     request    the class of the Kafka request
-    versions   returns the versions in which a typed request can be written without loss
+    versions   returns the versions in which a typed request can be written without loss; raises
+               UnsupportedVersionError if there is none
     write      returns the Kafka request, given the typed one and the version
     read       returns the typed response, given the Kafka response, the typed request and the version; raises the
                BrokerError of the whole request

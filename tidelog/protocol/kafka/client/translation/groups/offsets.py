@@ -8,7 +8,7 @@ from __future__ import annotations
 from tidelog.errors import ProtocolError
 from tidelog.protocol import group_messages as native
 from tidelog.protocol.kafka.by_topic import by_topic
-from tidelog.protocol.kafka.client.translation.translation import Translation, always
+from tidelog.protocol.kafka.client.translation.translation import Translation, always, needs_tidelog
 from tidelog.protocol.kafka.messages import group_offsets as kafka
 from tidelog.protocol.kafka.schema import Versions
 
@@ -68,6 +68,8 @@ OFFSET_COMMIT = Translation(kafka.OffsetCommitRequest, _commit_versions, _write_
 
 
 def _fetch_versions(request: native.OffsetFetchRequest) -> Versions:
+    if request.in_zookeeper and request.partitions is None:
+        raise needs_tidelog(request)  # version 0 must name the partitions
     return _IN_ZOOKEEPER if request.in_zookeeper else _FETCH
 
 
