@@ -46,17 +46,21 @@ def test_killed_leader_fails_no_task_of_a_stream(spark: SparkSession, brokers: A
     partitions = brokers.create_topic(3)
     topic = partitions[0].topic
     seen: Counter[tuple[int, int]] = Counter()
+    batches: set[int] = set()
 
     def collect(frame: DataFrame, batch: int) -> None:
+        batches.add(batch)
         seen.update((row.partition, row.offset) for row in frame.select("partition", "offset").collect())
 
     failed_before = failed_tasks(spark)
     frame = spark.readStream.format("tidelog").options(**source(brokers, topic, startingOffsets="earliest")).load()
     query = frame.writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:
+        # Spark waits only 10 s for its Python process, so that no load may come before.
+        wait_for("the stream to begin", lambda: bool(batches) or not query.isActive, DEADLINE_S)
+        assert query.exception() is None
         with Workload(brokers.bootstrap_servers, partitions) as workload:
             wait_for("the stream to read", lambda: len(seen) > 0 or not query.isActive, DEADLINE_S)
-            assert query.exception() is None
             victim = brokers.leader(partitions[0])
             brokers.kill(victim)
             workload.wait_acknowledged(500)
