@@ -492,6 +492,9 @@ class Consumer(LoopBound):
 
     def bootstrap_connected(self) -> bool:
         """Return whether a connection to any broker is open now; False before the first call, and after `close`."""
+        if self.closed:
+            return False
+        self._enter_loop()
         return self.client.is_connected
 
     def __aiter__(self) -> Self:

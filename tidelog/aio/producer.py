@@ -187,6 +187,9 @@ class Producer(LoopBound):
 
     def bootstrap_connected(self) -> bool:
         """Return whether a connection to any broker is open now; False for a producer that is closed."""
+        if self.closed:
+            return False
+        self._enter_loop()
         return self.client.is_connected
 
     def metrics(self) -> Metrics:
