@@ -178,6 +178,14 @@ CALLS: dict[type, dict[str, Call]] = {
         "poll": Call({}, {"timeout_ms": [None, *TIMEOUTS_MS], "max_records": [*NO_INTEGERS, 0, -1, 2**63]}),
         "consume": Call({}, {"max_records": [None, *NO_INTEGERS, 0, -1, 2**63], "timeout_ms": [None, *TIMEOUTS_MS]}),
         "poll_batches": Call({}, {"timeout_ms": [None, *TIMEOUTS_MS]}),
+        "poll_arrow": Call(
+            {},
+            {
+                "timeout_ms": [None, *TIMEOUTS_MS],
+                "columns": [5, [None], ["vlaue"], ["key", "key"], [], ANY],
+                "headers": FLAGS,
+            },
+        ),
         "position": Call({"partition": TP}, {"partition": PARTITIONS, **MS}),
         "highwater": Call({"partition": TP}, {"partition": PARTITIONS}),
         "offsets_for_times": Call({"times": {TP: 0}}, {"times": by_partition(*TIMES), "partial": FLAGS, **MS}),
@@ -289,7 +297,7 @@ OF_PARTITIONS = ["pause", "resume", "seek_to_beginning", "seek_to_end", "seek_to
 #: Methods without a value of the user's, and those for the synchronous clients.
 WITHOUT = {
     *("start", "send_and_wait", "queues_of", "sender", "bootstrap_connected"),
-    *("subscription", "unsubscribe", "group_metadata", "assignment", "paused", "give_back", "fill_remainder"),
+    *("subscription", "unsubscribe", "group_metadata", "assignment", "paused"),
 }
 
 

@@ -25,7 +25,7 @@ CLIENTS = ["Admin", "Consumer", "Producer"]
 #: Further names of the asyncio clients, each with its reason.
 ONLY_AIO = {
     "Admin": {"start"},
-    "Consumer": {"give_back", "fill_remainder", "start"},
+    "Consumer": {"start"},
     "Producer": {"queues_of", "send_and_wait", "sender", "start"},
 }
 #: Further names of the synchronous clients: in asyncio a task of `commit` does the same.

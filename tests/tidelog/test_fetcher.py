@@ -320,7 +320,7 @@ async def act(what: str, number: int, cluster: FakeCluster, log: FakePartition, 
     elif what == "batches":
         await consumer.poll_batches(number * 200)
     elif what == "unread":
-        consumer.give_back(await consumer.poll(100))
+        consumer.reader.give_back(await consumer.poll(100))
     elif what == "iterate":
         async for _ in consumer:
             break

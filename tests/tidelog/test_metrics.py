@@ -267,7 +267,7 @@ async def test_record_that_an_iteration_gives_back_counts_once() -> None:
         assert consumer.metrics()["records-lag"] == {"t-0": 2}
         polled = await consumer.poll()
         assert consumer.metrics()["consumer-fetch-manager-metrics"]["records-consumed-total"] == 3
-        consumer.give_back(polled)
+        consumer.reader.give_back(polled)
         assert consumer.metrics()["consumer-fetch-manager-metrics"]["records-consumed-total"] == 1
 
 

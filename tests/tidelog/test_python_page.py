@@ -16,8 +16,6 @@ import tidelog
 from tidelog.client.settings import AdminSettings, ConsumerSettings, ProducerSettings, setting_fields
 
 PAGE = Path(__file__).parents[2] / "docs" / "PYTHON.md"
-#: Names of the page that other branches add.
-EXPECTED_SOON = {"metrics", "remove_group_members", "poll_arrow"}
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ def test_each_name_of_ours_in_the_tables_exists(kind: str) -> None:
     cells += [] if kind == "Admin" else [row[1] for row in rows(section(kind, "Settings"), SETTINGS)]
     cells += [row[1] for row in rows(section("Settings of all clients"), SETTINGS)]
     of_help = {f"help({kind})"}
-    assert missing_names(kind, cells) - of_help <= EXPECTED_SOON
+    assert missing_names(kind, cells) <= of_help
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
@@ -123,7 +121,7 @@ def test_each_row_says_what_replaces_the_name(kind: str) -> None:
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_clients_for_asyncio_have_the_methods_of_the_tables(kind: str) -> None:
     client = CLIENTS[kind]
-    assert public(client.ours) - public(client.aio) - EXPECTED_SOON <= {"commit_async"}
+    assert public(client.ours) - public(client.aio) <= {"commit_async"}
 
 
 def test_a_name_that_does_not_exist_is_found() -> None:

@@ -124,7 +124,7 @@ async def _assign_again(consumer: Consumer) -> None:
 
 
 async def _give_back_a_poll(consumer: Consumer) -> None:
-    consumer.give_back(await consumer.poll(1000, max_records=3))
+    consumer.reader.give_back(await consumer.poll(1000, max_records=3))
 
 
 @pytest.mark.parametrize(

@@ -270,12 +270,12 @@ def test_records_of_an_interrupted_poll_come_again(monkeypatch: pytest.MonkeyPat
     with in_memory(Consumer, cluster, auto_offset_reset="earliest") as consumer:
         consumer.assign([P0])
         calls: list[tuple[str, Callable[[], Any]]] = [
-            ("_poll", lambda: [record.value for record in consumer.poll(5000)[P0]]),
-            ("_consume", lambda: [record.value for record in consumer.consume(3, 5000)]),
+            ("poll", lambda: [record.value for record in consumer.poll(5000)[P0]]),
+            ("consume", lambda: [record.value for record in consumer.consume(3, 5000)]),
             ("poll_batches", lambda: len(consumer.poll_batches(5000))),
         ]
         for name, call in calls:
-            with interrupted_when_done(consumer._core, name, monkeypatch), pytest.raises(KeyboardInterrupt):
+            with interrupted_when_done(consumer._reader, name, monkeypatch), pytest.raises(KeyboardInterrupt):
                 call()
             assert consumer.position(P0) == 0
             assert call() in ([b"0", b"1", b"2"], 1)
@@ -283,9 +283,9 @@ def test_records_of_an_interrupted_poll_come_again(monkeypatch: pytest.MonkeyPat
 
 
 @contextmanager
-def interrupted_when_done(core: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def interrupted_when_done(reader: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Raise KeyboardInterrupt when the loop has the answer, before the caller has it."""
-    real, main_thread = getattr(core, name), threading.get_ident()
+    real, main_thread = getattr(reader, name), threading.get_ident()
 
     async def struck(*arguments: Any, **named: Any) -> Any:
         answer = await real(*arguments, **named)
@@ -297,7 +297,7 @@ def interrupted_when_done(core: Any, name: str, monkeypatch: pytest.MonkeyPatch)
 
     before = signal.signal(signal.SIGALRM, interrupt)
     with monkeypatch.context() as patch:
-        patch.setattr(core, name, struck)
+        patch.setattr(reader, name, struck)
         yield
     signal.signal(signal.SIGALRM, before)
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
-import contextlib
 import re
 import weakref
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
@@ -20,10 +18,9 @@ from tidelog.client.consumer.deserialization import Deserializer, Polled, in_one
 from tidelog.client.consumer.fetching.assigned_partition import AssignedPartition
 from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchedBatches
 from tidelog.client.consumer.fetching.fetcher import Fetcher
-from tidelog.client.consumer.fetching.standing_error import StandingError
 from tidelog.client.consumer.list_offsets_v0 import offsets_before
 from tidelog.client.consumer.offset_lookup import end_of_each, offsets_for_times, outcomes_for_times, to_targets
-from tidelog.client.consumer.poll_remainder import PollRemainder
+from tidelog.client.consumer.reader import Reader, count_of
 from tidelog.client.consumer.seek_to_time import StartingPoint, starting_points
 from tidelog.client.environment import ClientEnvironment
 from tidelog.client.help import assignment_repr, client_repr, shows_settings
@@ -56,20 +53,14 @@ from tidelog.timestamps import Timestamp, to_target_ms
 if TYPE_CHECKING:  # imported when they are needed, because consumers without a group and without Arrow start faster
     import pyarrow as pa
 
-    from tidelog.arrow.polled_rows import PolledRows
     from tidelog.client.consumer.topic_subscription import TopicSubscription
     from tidelog.groups.committed_offsets import CommittedOffsets
     from tidelog.groups.membership.group_consumer import GroupConsumer
 
-#: Timeout of each poll of an iteration without `consumer_timeout_ms`.
-ITERATION_POLL_MS = 1_000
 #: How long a consumer that closes tries to commit and to leave its group, unless `timeout_ms` is given.
 CLOSE_TIMEOUT_MS = 10_000
 #: Timeout of `consume`, unless `timeout_ms` is given.
 CONSUME_TIMEOUT_MS = 1_000
-
-#: Takes data from the buffers, and returns the partitions that gave some; see `Consumer._wait_for_data`.
-Take = Callable[[Fetcher, Callable[[], bool]], Collection[TopicPartition]]
 
 
 @shows_settings(ConsumerSettings, ConsumerOptions)
@@ -112,14 +103,13 @@ class Consumer(LoopBound):
         self._call_listener = environment.call_listener or call_here
         self._listener: HeldListener | None = None
         self._fetcher: Fetcher | None = None
-        self._has_pending_error = False
         self._closing = False
         self._offsets: CommittedOffsets | None = None
         self._group: GroupConsumer | None = None
         self._ungrouped: TopicSubscription | None = None
         self._deserializer = Deserializer.of(self.settings.key_deserializer, self.settings.value_deserializer)
         self._begun_commits: set[asyncio.Task[None]] = set()
-        self.poll_remainder = PollRemainder()
+        self.reader = Reader(self.client, self.settings, self._started, lambda: self._subscriber)
 
     async def start(self) -> Self:
         """Start the background tasks, and return this consumer.
@@ -317,33 +307,21 @@ class Consumer(LoopBound):
         The result has at most `max_records` records (default `max_poll_records`), for each partition in offset order.
         See `tidelog.Consumer.poll` for the errors.
         """
-        return await self._read(partial(self._poll, max_records=max_records), timeout_ms)
+        return await self._read(partial(self.reader.poll, max_records=max_records), timeout_ms)
 
     async def consume(self, max_records: int = 500, timeout_ms: int = CONSUME_TIMEOUT_MS) -> list[ConsumerRecord]:
         """Wait until `max_records` records have arrived or `timeout_ms` has passed, and return them as one list.
 
         See `tidelog.Consumer.consume`.
         """
-        return in_one_list(await self._read(partial(self._consume, max_records=max_records), timeout_ms))
+        return in_one_list(await self._read(partial(self.reader.consume, max_records=max_records), timeout_ms))
 
     async def poll_batches(self, timeout_ms: int = 0) -> dict[TopicPartition, FetchedBatches]:
         """Return fetched batches undecoded, for each partition those of one fetch answer; wait like `poll`.
 
         The position moves past the batches. `max_poll_records` and the deserializers do not apply.
         """
-        found: dict[TopicPartition, FetchedBatches] = Table()
-
-        def take(fetcher: Fetcher, is_last: Callable[[], bool]) -> Collection[TopicPartition]:
-            for tp, assigned in fetcher.partitions.items():
-                if assigned.is_shown and (batches := assigned.take_batches()):
-                    found[tp] = batches
-            if not found:
-                fetcher.wake()  # a buffer may have dropped records, which are fetched again
-            return found.keys()
-
-        await self._wait_for_data(timeout_ms, take)
-        self._count(found)
-        return found
+        return await self.reader.poll_batches(timeout_ms)
 
     async def poll_arrow(
         self, timeout_ms: int = 0, *, columns: Iterable[str] | None = None, headers: bool = False
@@ -355,44 +333,7 @@ class Consumer(LoopBound):
         schema = required_schema("poll_arrow", columns, headers=headers)
         from tidelog.arrow.polled_rows import to_table
 
-        return to_table(schema, (await self._poll_rows(schema, timeout_ms)).values())
-
-    async def _poll_rows(self, schema: pa.Schema, timeout_ms: int) -> dict[TopicPartition, PolledRows]:
-        """Return the rows of `poll_arrow` by partition, with the columns of the schema."""
-        from tidelog.arrow.polled_rows import decode_answer
-
-        found: dict[TopicPartition, PolledRows] = {}
-        limit = self.settings.max_decompressed_batch_bytes
-
-        def take(fetcher: Fetcher, is_last: Callable[[], bool]) -> Collection[TopicPartition]:
-            for tp, assigned in list(fetcher.partitions.items()):
-                while assigned.is_shown and tp not in found:
-                    rows = assigned.take_decoded(partial(decode_answer, schema, limit, tp))
-                    if rows is None:
-                        break
-                    if rows.batches:
-                        found[tp] = rows
-            if not found:
-                fetcher.wake()  # a buffer may have dropped records, which are fetched again
-            return found.keys()
-
-        await self._wait_for_data(timeout_ms, take)
-        self._count(found)
-        return found
-
-    def give_back(self, polled: Mapping[TopicPartition, list[ConsumerRecord] | FetchedBatches | PolledRows]) -> None:
-        """Set the position of each partition back to its first polled record, because the caller did not receive these.
-
-        Partitions that are no longer assigned or have no position are ignored.
-        """
-        fetcher = self._started()
-        self.client.metrics.records_consumed -= count_of(polled)
-        for tp, taken in polled.items():
-            assigned = fetcher.partitions.get(tp)
-            if assigned is not None and assigned.position is not None:
-                first = taken[0].offset if isinstance(taken, list) else taken.fetch_offset
-                assigned.set_back(first)
-        fetcher.wake()
+        return to_table(schema, (await self.reader.poll_rows(schema, timeout_ms)).values())
 
     async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """Return the offset of the next record that `poll` returns; wait for the look-up of the start if need be.
@@ -411,7 +352,7 @@ class Consumer(LoopBound):
                     standing_error.raise_it()
             if is_over:
                 raise TimeoutError(f"{assigned.topic_partition}: the position was not found in time")
-            await self._arrival(fetcher, deadline_ms)
+            await self.reader.wait_for_arrival(fetcher, deadline_ms)
         return assigned.position
 
     def highwater(self, partition: TopicPartition) -> int | None:
@@ -506,8 +447,8 @@ class Consumer(LoopBound):
         The iteration stops if no record arrives for `consumer_timeout_ms`; None: it waits without a limit.
         """
         while True:
-            if (record := self.poll_remainder.next()) is None:
-                if not await self.fill_remainder():
+            if (record := self.reader.remainder.next()) is None:
+                if not await self.reader.fill_remainder():
                     raise StopAsyncIteration
             elif self._deserializer is None:
                 return record
@@ -515,19 +456,7 @@ class Consumer(LoopBound):
                 try:
                     return self._deserializer.record(record)
                 except RecordDeserializationError as error:
-                    self._refuse([error], 1)
-
-    async def fill_remainder(self) -> bool:
-        """Poll for an iteration, and hold the records for `poll_remainder.next`.
-
-        Returns False if no record arrived for `consumer_timeout_ms`. Without that setting the result is always True,
-        also if no record arrived within a second.
-        """
-        limit_ms = self.settings.consumer_timeout_ms
-        polled = await self._poll(ITERATION_POLL_MS if limit_ms is None else limit_ms)
-        partitions = self._started().partitions
-        self.poll_remainder.take({partitions[tp]: records for tp, records in polled.items()})
-        return bool(polled) or limit_ms is None
+                    self.reader.refuse([error], 1)
 
     def metrics(self) -> Metrics:
         """Return a snapshot of this consumer's metrics; see `tidelog.Consumer.metrics`."""
@@ -548,7 +477,7 @@ class Consumer(LoopBound):
             return
         self._enter_loop()
         self._closing = True
-        self._give_remainder_back()
+        self.reader.end()
         deadline_ms = self.clock.monotonic_ms() + time_limit_ms
         try:
             if self._begun_commits:
@@ -601,8 +530,6 @@ class Consumer(LoopBound):
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
 
-    # --- reading ----------------------------------------------------------------------------------
-
     async def _read(self, poll: Callable[[int], Awaitable[Polled]], timeout_ms: int) -> Polled:
         """Call `poll(timeout_ms)`, and return its records, deserialized.
 
@@ -614,61 +541,10 @@ class Consumer(LoopBound):
                 return polled
             found, errors = self._deserializer.polled(polled)
             if errors:
-                self._refuse(errors, count_of(polled) - count_of(found))
+                self.reader.refuse(errors, count_of(polled) - count_of(found))
             if found or not errors:
                 return found
             timeout_ms = 0
-
-    def _refuse(self, errors: Iterable[RecordDeserializationError], not_given: int) -> None:
-        """Set the positions back to the records of these errors, which the next poll raises.
-
-        not_given   how many polled records the user does not get: these, and those after them
-
-        The records after them were polled too. A partition whose position is no longer after its record is left out.
-        """
-        fetcher = self._started()
-        for error in errors:
-            assigned = fetcher.partitions.get(error.topic_partition)
-            if assigned is not None and assigned.position is not None and assigned.position > error.offset:
-                assigned.refuse(error.offset, error)
-                self._has_pending_error = True
-
-    async def _poll(self, timeout_ms: int, max_records: int | None = None) -> Polled:
-        """Return records like `poll`, with bytes as keys and values."""
-        limit = self.settings.max_poll_records
-        if max_records is not None:
-            limit = arguments.whole("max_records", max_records, 1)
-        found: Polled = Table()
-
-        def take(fetcher: Fetcher, is_last: Callable[[], bool]) -> Collection[TopicPartition]:
-            fetcher.take_records(limit, found)
-            return found.keys()
-
-        await self._wait_for_data(timeout_ms, take)
-        self._count(found)
-        return found
-
-    async def _consume(self, timeout_ms: int, max_records: int) -> Polled:
-        """Return records like `consume`, by partition, with bytes as keys and values.
-
-        While this call waits for more records, the position stays before all of them, so that a rebalance, a commit or
-        `close` meanwhile does not count them as consumed.
-        """
-        limit = arguments.whole("max_records", max_records, 1)
-        found: Polled = Table()
-
-        def take(fetcher: Fetcher, is_last: Callable[[], bool]) -> Collection[TopicPartition]:
-            left = fetcher.take_records(limit, found)
-            if left and not (found and is_last()):
-                self.poll_remainder.take({fetcher.partitions[tp]: records for tp, records in found.items()})
-                self.poll_remainder.give_back()
-                found.clear()
-                fetcher.wake()  # records given back take no space in the buffers
-            return found.keys()
-
-        await self._wait_for_data(timeout_ms, take)
-        self._count(found)
-        return found
 
     # --- helpers ----------------------------------------------------------------------------------
 
@@ -681,7 +557,7 @@ class Consumer(LoopBound):
         if self.closed:
             raise ClosedError("the consumer is closed")
         self._enter_loop()
-        self._give_remainder_back()
+        self.reader.give_remainder_back()
         if self._fetcher is None:
             if self.settings.group_id is not None:
                 from tidelog.groups.committed_offsets import CommittedOffsets
@@ -696,12 +572,6 @@ class Consumer(LoopBound):
             if self._first_topics:
                 self.subscribe(self._first_topics)
         return self._fetcher
-
-    def _count(self, polled: Mapping[TopicPartition, list[ConsumerRecord] | FetchedBatches | PolledRows]) -> None:
-        self.client.metrics.records_consumed += count_of(polled)
-
-    def _give_remainder_back(self) -> None:
-        self.client.metrics.records_consumed -= self.poll_remainder.give_back()
 
     def _new_group(self, fetcher: Fetcher) -> GroupConsumer:
         from tidelog.groups.membership.group_consumer import GroupConsumer
@@ -751,84 +621,6 @@ class Consumer(LoopBound):
         self._started()
         return Table(await end_of_each(self.client, wanted, which, time_limit_ms, self.settings.isolation_level))
 
-    async def _wait_for_data(self, timeout_ms: int, take: Take) -> None:
-        """Wait until `take` finds something in the buffers, or until the timeout.
-
-        `take` also gets a function that returns whether the call may not wait for more, because its time is over or an
-        error is due.
-
-        Data comes before errors. A new error is raised by the next call at the latest. While an error that was raised
-        lasts, a call raises it again only when the call's own time is over.
-        """
-        timeout_ms = arguments.timeout_ms("timeout_ms", timeout_ms)
-        begun_ms = self.clock.monotonic_ms()
-        self._started()
-        if self._subscriber is None:
-            return await self._wait(begun_ms, timeout_ms, take)
-        self._subscriber.begin_poll()
-        try:
-            await self._wait(begun_ms, timeout_ms, take)
-        finally:
-            if self._subscriber is not None:
-                self._subscriber.end_poll()
-
-    async def _wait(self, begun_ms: int, timeout_ms: int, take: Take) -> None:
-        while True:
-            fetcher = self._started()
-            fetcher.arrived.clear()
-            if self._closing:
-                raise ClosedError("the consumer is being closed")
-            if self._subscriber is not None:
-                await self._subscriber.run_callbacks()
-            if self._has_pending_error:
-                self._has_pending_error = False
-                self._raise_errors(fetcher, StandingError.is_new)
-            waited_ms = self.clock.monotonic_ms() - begun_ms
-            is_over = waited_ms >= timeout_ms
-            is_due = partial(StandingError.is_due, waited_ms=waited_ms, is_over=is_over)
-            if found := take(fetcher, lambda: is_over or self._has_error(fetcher, is_due)):  # noqa: B023 called at once
-                # The next call raises these errors before it returns data, so that data cannot hide them for long.
-                self._has_pending_error = self.client.background.has_failed or any(
-                    assigned.standing_error.is_new() and assigned.is_shown and tp not in found
-                    for tp, assigned in fetcher.partitions.items()
-                )
-                fetcher.wake()
-                return
-            self._raise_errors(fetcher, is_due)
-            if is_over:
-                # A poll with timeout 0 still lets the event loop handle answers that have arrived meanwhile.
-                await asyncio.sleep(0)
-                return
-            await self._arrival(fetcher, begun_ms + timeout_ms)
-
-    async def _arrival(self, fetcher: Fetcher, deadline_ms: int) -> None:
-        fetcher.arrived.clear()
-        left_ms = deadline_ms - self.clock.monotonic_ms()
-        with contextlib.suppress(builtins.TimeoutError):
-            async with asyncio.timeout(max(0, left_ms) / 1000):
-                await fetcher.arrived.wait()
-
-    def _raise_errors(self, fetcher: Fetcher, is_due: Callable[[StandingError], bool]) -> None:
-        """Raise a background task's failure, an unassigned partition's error, or the first error that `is_due` selects.
-
-        Errors of paused and withheld partitions are not raised.
-        """
-        self.client.background.raise_failure()
-        if (error := fetcher.unassigned_error) is not None:
-            fetcher.unassigned_error = None
-            raise error
-        for standing_error in fetcher.shown_errors:
-            if is_due(standing_error):
-                standing_error.raise_it()
-
-    def _has_error(self, fetcher: Fetcher, is_due: Callable[[StandingError], bool]) -> bool:
-        """Return whether `_raise_errors` would raise an error."""
-        return (
-            self.client.background.has_failed
-            or fetcher.unassigned_error is not None
-            or any(each.error is not None and is_due(each) for each in fetcher.shown_errors)
-        )
-
     def _timeout_ms(self, timeout_ms: int | None) -> int:
         if timeout_ms is None:
             return self.settings.default_api_timeout_ms
@@ -836,14 +628,3 @@ class Consumer(LoopBound):
 
     def _deadline_ms(self, timeout_ms: int | None) -> int:
         return self.clock.monotonic_ms() + self._timeout_ms(timeout_ms)
-
-
-def count_of(polled: Mapping[TopicPartition, list[ConsumerRecord] | FetchedBatches | PolledRows]) -> int:
-    """Return the number of records; of undecoded batches the number of offsets, because these cost no look at them."""
-    count = 0
-    for taken in polled.values():
-        if isinstance(taken, FetchedBatches):
-            count += taken.next_offset - taken.fetch_offset
-        else:
-            count += len(taken) if isinstance(taken, list) else taken.record_count
-    return count

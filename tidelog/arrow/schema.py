@@ -47,7 +47,7 @@ def schema_of(columns: Iterable[str] | None, *, headers: bool) -> pa.Schema:
     """
     names = list(DEFAULT_COLUMNS) if columns is None else arguments.texts("columns", columns)
     if not names:
-        raise ArgumentValueError(f"columns must name at least one of {', '.join(SCHEMA.names)}")
+        raise ArgumentValueError(f"columns=[] must name at least one of {', '.join(SCHEMA.names)}")
     for place, name in enumerate(names):
         if name not in SCHEMA.names:
             raise ArgumentValueError(f"columns: no column {name!r}; {nearest_names(name, SCHEMA.names)}")

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from tidelog import arguments
-from tidelog.aio.consumer import CLOSE_TIMEOUT_MS, CONSUME_TIMEOUT_MS, count_of
+from tidelog.aio.consumer import CLOSE_TIMEOUT_MS, CONSUME_TIMEOUT_MS
 from tidelog.aio.consumer import Consumer as AsyncConsumer
 from tidelog.arrow.requirement import required_schema
 from tidelog.client.blocking.blocking_client import BlockingClient
@@ -18,6 +18,7 @@ from tidelog.client.blocking.io_thread import in_caller
 from tidelog.client.consumer.begun_commits import BegunCommits, CommitCallback
 from tidelog.client.consumer.deserialization import Polled, in_one_list
 from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchedBatches
+from tidelog.client.consumer.reader import count_of
 from tidelog.client.consumer.seek_to_time import StartingPoint
 from tidelog.client.environment import ClientEnvironment
 from tidelog.client.help import client_repr, shows_settings
@@ -105,6 +106,7 @@ class Consumer(BlockingClient[AsyncConsumer]):
         of_caller = replace(environment, call_listener=in_caller)
         core = of_caller.create(AsyncConsumer, bootstrap_servers, *topics, **options)
         super().__init__(core, "tidelog-consumer", core.settings.default_api_timeout_ms)
+        self._reader = core.reader
         self._deserializer = core._deserializer
         self._begun_commits = BegunCommits()
 
@@ -292,7 +294,7 @@ class Consumer(BlockingClient[AsyncConsumer]):
         means that a background task of this consumer failed unexpectedly; the cause is chained, and the consumer starts
         the task again.
         """
-        return self._read(partial(self._core._poll, max_records=max_records), timeout_ms)
+        return self._read(partial(self._reader.poll, max_records=max_records), timeout_ms)
 
     def consume(self, max_records: int = 500, timeout_ms: int = CONSUME_TIMEOUT_MS) -> list[ConsumerRecord]:
         """Wait until `max_records` records have arrived or `timeout_ms` has passed, and return them as one list.
@@ -301,14 +303,14 @@ class Consumer(BlockingClient[AsyncConsumer]):
         does not apply. The call ends earlier, with the records that are there, if an error is to be raised; the next
         call raises it. Without records it raises the errors of `poll`.
         """
-        return in_one_list(self._read(partial(self._core._consume, max_records=max_records), timeout_ms))
+        return in_one_list(self._read(partial(self._reader.consume, max_records=max_records), timeout_ms))
 
     def poll_batches(self, timeout_ms: int = 0) -> dict[TopicPartition, FetchedBatches]:
         """Return fetched batches undecoded, for each partition those of one fetch answer; wait like `poll`.
 
         The position moves past the batches. `max_poll_records` and the deserializers do not apply.
         """
-        return self._wait(self._core.poll_batches(timeout_ms), timeout_ms, self._core.give_back)
+        return self._wait(self._core.poll_batches(timeout_ms), timeout_ms, self._reader.give_back)
 
     def poll_arrow(
         self, timeout_ms: int = 0, *, columns: Iterable[str] | None = None, headers: bool = False
@@ -328,7 +330,7 @@ class Consumer(BlockingClient[AsyncConsumer]):
         schema = required_schema("poll_arrow", columns, headers=headers)
         from tidelog.arrow.polled_rows import to_table
 
-        polled = self._wait(self._core._poll_rows(schema, timeout_ms), timeout_ms, self._core.give_back)
+        polled = self._wait(self._reader.poll_rows(schema, timeout_ms), timeout_ms, self._reader.give_back)
         return to_table(schema, polled.values())
 
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
@@ -479,9 +481,9 @@ class Consumer(BlockingClient[AsyncConsumer]):
         """
         core = self._core
         while True:
-            if (record := core.poll_remainder.next()) is None:
+            if (record := self._reader.remainder.next()) is None:
                 self._begun_commits.run_callbacks()
-                if not self._wait(core.fill_remainder(), core.settings.consumer_timeout_ms):
+                if not self._wait(self._reader.fill_remainder(), core.settings.consumer_timeout_ms):
                     raise StopIteration
             elif self._deserializer is None:
                 return record
@@ -489,9 +491,10 @@ class Consumer(BlockingClient[AsyncConsumer]):
                 try:
                     return self._deserializer.record(record)
                 except RecordDeserializationError as error:
-                    self._now(partial(core._refuse, [error], 1))
+                    self._now(partial(self._reader.refuse, [error], 1))
                 except BaseException:  # an interrupt
-                    self._now(partial(core.give_back, {TopicPartition(record.topic, record.partition): [record]}))
+                    tp = TopicPartition(record.topic, record.partition)
+                    self._now(partial(self._reader.give_back, {tp: [record]}))
                     raise
 
     def _read(self, poll: Callable[[int], Coroutine[Any, Any, Polled]], timeout_ms: int) -> Polled:
@@ -501,16 +504,16 @@ class Consumer(BlockingClient[AsyncConsumer]):
         """
         self._begun_commits.run_callbacks()
         while True:
-            polled = self._wait(poll(timeout_ms), timeout_ms, self._core.give_back)
+            polled = self._wait(poll(timeout_ms), timeout_ms, self._reader.give_back)
             if self._deserializer is None:
                 return polled
             try:
                 found, errors = self._deserializer.polled(polled)
             except BaseException:  # an interrupt
-                self._now(partial(self._core.give_back, polled))
+                self._now(partial(self._reader.give_back, polled))
                 raise
             if errors:
-                self._now(partial(self._core._refuse, errors, count_of(polled) - count_of(found)))
+                self._now(partial(self._reader.refuse, errors, count_of(polled) - count_of(found)))
             if found or not errors:
                 return found
             timeout_ms = 0
