@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.errors import MissingExtraError
+from tidelog.errors import LocalError, MissingExtraError
 from tidelog.extras import NEEDED, missing, require
+from tidelog.local.zookeeper import find_jars
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -53,7 +54,7 @@ def run_without(
     [
         (["click"], COMMAND_LINE, "topic list", f"tidelog: the command line needs {CLICK} 'tidelog[cli]'"),
         (["click"], COMMAND_LINE, "--version", f"tidelog: the command line needs {CLICK} 'tidelog[cli]'"),
-        (BROKER, COMMAND_LINE, "up --detach", f"tidelog: a local cluster needs {FOUR} 'tidelog[local]'"),
+        (BROKER, COMMAND_LINE, "up --zookeeper 127.0.0.1:1", f"tidelog: a local cluster needs {FOUR} 'tidelog[local]'"),
         (BROKER, COMMAND_LINE, "chaos --only F1", f"tidelog: tidelog chaos needs {FOUR} 'tidelog[local]'"),
         (BROKER, COMMAND_LINE, "chaos check .", f"tidelog: tidelog chaos needs {FOUR} 'tidelog[local]'"),
         (BROKER, MODULE, "node --config b.toml", f"broker: a broker needs {FOUR} 'tidelog[broker]'"),
@@ -101,6 +102,12 @@ def test_each_missing_package_is_named_as_pip_names_it(extra: str, monkeypatch: 
             require(extra, "this")
         assert str(raised.value) == f"this needs {package}, which is not installed: pip install 'tidelog[{extra}]'"
         assert isinstance(raised.value, ImportError)
+
+
+def test_embedded_zookeeper_without_pyspark_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(LocalError, match=r"pyspark: pip install 'tidelog\[local\]', or pass --zookeeper HOST:PORT$"):
+        find_jars()
 
 
 def test_defect_of_our_own_modules_is_not_called_a_missing_package() -> None:
