@@ -80,7 +80,9 @@ def scan(
     settings: dict[str, Any] = {"client_id": "tidelog-scan", **options}
     open_consumer = partial(Consumer, bootstrap_servers=bootstrap_servers, auto_offset_reset="none", **settings)
     window = TimeWindow.of(since, until, allowed_lateness, SystemClock().now_ms())
-    return Scan(open_consumer, arguments.topic("topic", topic), window, schema, partitions)
+    name = arguments.topic("topic", topic)
+    numbers = None if partitions is None else arguments.instances("partitions", partitions, int)
+    return Scan(open_consumer, name, window, schema, numbers)
 
 
 class Scan:
