@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import tidelog
 from tests.any_kafka.clusters import AnyCluster
 from tests.processes.harness.waiting import wait_for
 from tidelog import Admin, Consumer, NewTopic, Producer, TopicPartition
@@ -54,6 +55,16 @@ def test_record_keeps_its_headers_and_timestamp(cluster: AnyCluster) -> None:
         consumer.assign([tp])
         record = next(iter(consumer))
     assert (record.timestamp, list(record.headers), record.leader_epoch) == (T0, headers, 0)
+
+
+def test_time_window_is_scanned_as_columns(cluster: AnyCluster) -> None:
+    tps = cluster.create_topic(2, **{"retention.ms": "-1"})
+    with Producer(cluster.bootstrap_servers) as producer:
+        for number in range(100):
+            producer.send(tps[0].topic, b"%d" % number, partition=number % 2, timestamp_ms=T0 + 10 * number)
+    columns = ["value", "timestamp"]
+    scan = tidelog.scan(tps[0].topic, T0 + 200, T0 + 300, columns=columns, bootstrap_servers=cluster.bootstrap_servers)
+    assert sorted(scan.to_arrow()["value"].to_pylist()) == [b"%d" % number for number in range(20, 30)]
 
 
 def test_offsets_are_found_by_time(cluster: AnyCluster) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import confluent_kafka as ck
 import pytest
 
+import tidelog
 from tests.any_kafka.clusters import AnyCluster
 from tests.processes.harness.waiting import wait_for
 from tidelog import Consumer
@@ -47,3 +48,10 @@ def test_reader_of_committed_records_skips_aborted_transactions(cluster: AnyClus
 
         wait_for("the end to be reached", is_read, 60)
         assert sorted(found) == expected
+    scan = tidelog.scan(
+        tp.topic,
+        columns=["value"],
+        isolation_level=isolation,  # type: ignore[arg-type]
+        bootstrap_servers=cluster.bootstrap_servers,
+    )
+    assert sorted(scan.to_arrow()["value"].to_pylist()) == expected
