@@ -18,7 +18,7 @@ from tests.tidelog.fake_cluster import FakeCluster, Fault
 from tests.virtual_time import on_virtual_time, until
 from tidelog import Metrics, TopicPartition
 from tidelog.client.metrics.client_metrics import ClientMetrics, Measure
-from tidelog.errors import InvalidRecordError, TidelogError
+from tidelog.errors import InvalidRecordError, RecordDeserializationError, TidelogError
 from tidelog.protocol.group_messages import HeartbeatRequest
 from tidelog.protocol.messages import ApiKey, ProduceRequest
 
@@ -269,6 +269,34 @@ async def test_record_that_an_iteration_gives_back_counts_once() -> None:
         assert consumer.metrics()["consumer-fetch-manager-metrics"]["records-consumed-total"] == 3
         consumer.reader.give_back(polled)
         assert consumer.metrics()["consumer-fetch-manager-metrics"]["records-consumed-total"] == 1
+
+
+@on_virtual_time
+@pytest.mark.parametrize("way", ["poll", "consume", "iteration"])
+async def test_records_that_cannot_be_deserialized_do_not_count(way: str) -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, b"0", b"1", b"bad", b"3")
+    async with a_consumer(cluster, value_deserializer=int) as consumer:
+        consumer.assign([P0])
+        if way == "iteration":
+            with pytest.raises(RecordDeserializationError):
+                async for _ in consumer:
+                    pass
+        else:
+            assert await (consumer.poll(5_000) if way == "poll" else consumer.consume(4, 5_000))
+        assert consumer.metrics()["consumer-fetch-manager-metrics"]["records-consumed-total"] == 2
+
+
+@on_virtual_time
+async def test_rows_of_columns_count_as_records() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, b"a", b"b", b"c")
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        assert (await consumer.poll_arrow(5_000)).num_rows == 3
+        assert consumer.metrics()["consumer-fetch-manager-metrics"]["records-consumed-total"] == 3
 
 
 @on_virtual_time
