@@ -130,6 +130,7 @@ STORIES: Mapping[str, tuple[Step, ...]] = {
         Step("group reset {group} --topic {topic}:0 --to-earliest --execute --json", '"executed": true'),
         Step("group reset {group} --all-topics --shift-by 1 --execute", "{topic}"),
         Step("consume {topic} --group {group}", r"^v2$"),
+        Step("group remove-member {group} --instance-id absent", "group describe {group} --members", status=1),
         Step("group delete {group} --topic {topic}:1", "{group}"),
         Step("group delete {group}", "{group}"),
         Step("group describe {group}", "no group '{group}'", status=1),

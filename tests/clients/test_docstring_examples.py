@@ -28,7 +28,7 @@ RESULTS = {
     *("ClusterDescription", "ConfigEntry", "ConsumerGroupDescription", "ConsumerGroupListing", "ConsumerGroupListings"),
     *("ConsumerGroupMetadata", "ConsumerRecord", "MemberDescription", "OffsetAndTimestamp", "OffsetOutcome"),
     *("OffsetReset", "PartitionDescription", "PartitionLag", "PartitionReassignment", "RecordMetadata", "RunPart"),
-    *("StartingPoint", "TopicDescription"),
+    *("Scan", "StartingPoint", "TopicDescription"),
     *(
         "ConfigOp",
         "ConfigResourceType",
@@ -101,5 +101,6 @@ def test_examples_run_in_their_order(names: dict[str, Any], servers: str, capsys
     assert set(leaders.split(", ")) <= {"1", "2", "3"}
     assert re.fullmatch(r"\d 0\n", printed["client.Producer"])
     assert "b'customer 7' b'9 books'" in printed["client.Consumer"]
+    assert re.fullmatch(r"[1-9]\d* rows\n", printed["arrow.scan"])
     assert "'orders'" in printed["aio.Admin"] and "'payments'" in printed["aio.Admin"]
     assert "reads [TopicPartition(topic='orders', partition=0)" in printed["groups.ConsumerRebalanceListener"]

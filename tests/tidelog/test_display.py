@@ -201,7 +201,7 @@ def with_script() -> Iterator[Any]:
     yield topic
     yield Listing([topic])
     yield Listing([SCRIPT])
-    yield ClusterDescription(SCRIPT, 1, {1: Endpoint(SCRIPT, 1)})
+    yield ClusterDescription(SCRIPT, 1, {1: Endpoint(SCRIPT, 1)}, SCRIPT)
     yield Table({TopicPartition(SCRIPT, 0): OffsetAndMetadata(1, SCRIPT)})
     yield Table({P0: Listing([a_record(0, SCRIPT.encode())])})
     yield Table({SCRIPT: {SCRIPT: SCRIPT}})

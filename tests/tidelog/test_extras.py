@@ -28,7 +28,7 @@ EVERYTHING = sorted({"rich"}.union(*NEEDED.values()))
 CLICK = "click, which is not installed: pip install"
 FOUR = "kazoo, orjson, prometheus_client and pyzmq, which are not installed: pip install"
 #: The modules of tidelog that need an extra.
-OF_EXTRAS = ("tidelog.cli", "tidelog.history", "tidelog.records.columns", "tidelog.spark")
+OF_EXTRAS = ("tidelog.arrow", "tidelog.cli", "tidelog.history", "tidelog.records.columns", "tidelog.spark")
 
 COMMAND_LINE = "from tidelog.cli import main; main()"
 MODULE = "import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__')"

@@ -350,12 +350,12 @@ def test_scan_without_pyarrow_names_the_extra_to_install() -> None:
         "import tidelog\n"
         "for use in (lambda: tidelog.scan('t'), lambda: tidelog.Consumer.poll_arrow(None)):\n"
         "    try: use()\n"
-        "    except tidelog.errors.LocalError as error: print(error)\n"
+        "    except tidelog.errors.MissingExtraError as error: print(error)\n"
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     assert shown.stdout.splitlines() == [
-        "tidelog.scan needs the package pyarrow: pip install 'tidelog[arrow]'",
-        "poll_arrow needs the package pyarrow: pip install 'tidelog[arrow]'",
+        "tidelog.scan needs pyarrow, which is not installed: pip install 'tidelog[arrow]'",
+        "poll_arrow needs pyarrow, which is not installed: pip install 'tidelog[arrow]'",
     ]
 
 

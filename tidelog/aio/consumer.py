@@ -109,7 +109,8 @@ class Consumer(LoopBound):
         self._ungrouped: TopicSubscription | None = None
         self._deserializer = Deserializer.of(self.settings.key_deserializer, self.settings.value_deserializer)
         self._begun_commits: set[asyncio.Task[None]] = set()
-        self.reader = Reader(self.client, self.settings, self._started, lambda: self._subscriber)
+        owner = weakref.proxy(self)  # a consumer that the user drops is freed at once, which a circle would delay
+        self.reader = Reader(self.client, self.settings, lambda: owner._started(), lambda: owner._subscriber)
 
     async def start(self) -> Self:
         """Start the background tasks, and return this consumer.

@@ -51,8 +51,13 @@ def scan(
 ) -> Scan:
     """Return the records of a topic with timestamps from `since` up to but not including `until`, as Arrow columns.
 
-        polars.DataFrame(tidelog.scan("events", since=timedelta(hours=1)))
-        pandas.DataFrame.from_arrow(tidelog.scan("events", since="2026-11-21T09:00Z", until="2026-11-21T10:00Z"))
+    Example:
+
+        hour = scan("orders", since="-1h", columns=["timestamp", "value"], bootstrap_servers="localhost:9092")
+        print(hour.to_arrow().num_rows, "rows")
+
+    Polars, pandas and DuckDB read the result without a copy: `polars.DataFrame(hour)`,
+    `pandas.DataFrame.from_arrow(hour)`.
 
     since, until        ms since 1970, an aware datetime, a timedelta (so long ago), or a text such as
                         "2026-11-21T09:30:00Z" or "-1h". None: from the first record; up to the present end

@@ -107,7 +107,7 @@ class Shown:
 async def flipped(cluster: Cluster, offset: int, monkeypatch: pytest.MonkeyPatch) -> BitFlipped:
     """Flip a bit of the first or second batch; its reader receives the record at this offset."""
     fault = BitFlipped()
-    monkeypatch.setattr(damage, "Consumer", lambda *_: Shown(offset))
+    monkeypatch.setattr(damage, "Consumer", lambda bootstrap_servers: Shown(offset))
     await fault.inject(cast(Target, cluster), random.Random(3))
     assert fault.bit(QUIET) is None
     return fault

@@ -379,7 +379,7 @@ async def test_groups_are_listed_by_state_and_described_with_members() -> None:
     assert await answers(asked, described) == dict.fromkeys((4, 5), (asked, described))
 
 
-async def test_groups_and_all_offsets_in_zookeeper_are_not_listed_by_kafkas_messages() -> None:
+async def test_kafkas_messages_do_not_list_groups_and_offsets_in_zookeeper() -> None:
     with pytest.raises(UnsupportedVersionError, match="LIST_GROUPS: this call needs a cluster of Tidelog"):
         await answers(groups.ListGroupsRequest(in_zookeeper=True), groups.ListGroupsResponse(0))
     with pytest.raises(UnsupportedVersionError, match="OFFSET_FETCH: this call needs a cluster of Tidelog"):
