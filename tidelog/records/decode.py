@@ -67,30 +67,60 @@ def decode_columns(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPR
     """
     header = read_header(batch, position)
     data = records_block(batch, position, header, limit)
+    count = header.record_count
+    if count > len(data):
+        raise CorruptMessageError(f"{count} records in {len(data)} bytes")
     stamps: list[int] = []
     deltas: list[int] = []
-    keys: list[bytes | None] = []
+    keys: list[bytes | None] = [None] * count
     values: list[bytes | None] = []
-    headers: list[tuple[Header, ...]] = []
+    headers: list[tuple[Header, ...]] = [()] * count
     end, headers_left = 0, most_headers(limit)
     try:
-        for _ in range(header.record_count):
-            length, at = read_folded(data, end)
-            end = at + (length >> 1)
-            stamp, at = read_folded_64(data, at + 1)
-            stamps.append(stamp)
-            delta, at = read_folded(data, at)
-            deltas.append(delta)
-            key, at = _read_bytes(data, at)
-            keys.append(key)
-            value, at = _read_bytes(data, at)
-            values.append(value)
-            if data[at]:
-                several, at = read_headers(data, at, headers_left)
-                headers_left -= len(several)
-                headers.append(several)
+        # A consumer runs this loop for each record, so numbers of one byte and of two are read without a call. A number
+        # of more than two bytes shows by the top bit of its second byte, which makes the sum at least 0x4000.
+        for row in range(count):
+            length = data[end]
+            if length < 0x80:
+                at = end + 1
             else:
-                headers.append(())
+                length, at = length & 0x7F | data[end + 1] << 7, end + 2
+                if length > 0x3FFF:
+                    length, at = read_folded(data, end)
+            end = at + (length >> 1)
+            stamp = data[at + 1]
+            if stamp < 0x80:
+                at += 2
+            else:
+                stamp, at = read_folded_64(data, at + 1)
+            stamps.append(stamp)
+            delta = data[at]
+            if delta < 0x80:
+                at += 1
+            else:
+                delta, at = delta & 0x7F | data[at + 1] << 7, at + 2
+                if delta > 0x3FFF:
+                    delta, at = read_folded(data, at - 2)
+            deltas.append(delta)
+            if data[at] == 1:
+                at += 1  # the key is null
+            else:
+                keys[row], at = _read_bytes(data, at)
+            size, start = data[at], at + 1
+            if size > 0x7F:
+                size, start = size & 0x7F | data[at + 1] << 7, at + 2
+                if size > 0x3FFF:
+                    size, start = read_folded(data, at)
+            if size & 1:
+                value, at = _read_bytes(data, at)
+                values.append(value)
+            else:
+                at = start + (size >> 1)
+                values.append(data[start:at])
+            if data[at]:
+                headers[row], at = read_headers(data, at, headers_left)
+                headers_left -= len(headers[row])
+            else:
                 at += 1
             # An odd length is negative. A record that extends beyond the block is detected by the next read, or by the
             # check of the end.
