@@ -129,7 +129,7 @@ class FetchBuffer:
         self._max_decompressed_bytes = max_decompressed_batch_bytes
         self._chunks: deque[FetchedBatches] = deque()
         self._cursor = 0
-        self._decoded: deque[ConsumerRecord] = deque()
+        self._decoded: list[ConsumerRecord] = []  # in reverse, so that taking the next ones moves no others
         #: The epochs of all data up to fetch_offset that was fetched without a gap; the last one is fetch_epoch.
         self._epochs_read = list(epochs_read)
 
@@ -285,11 +285,8 @@ class FetchBuffer:
         taken: list[ConsumerRecord] = []
         while len(taken) < limit and (self._decoded or self._decode_next()):
             free = limit - len(taken)
-            if free >= len(self._decoded):
-                taken.extend(self._decoded)
-                self._decoded.clear()
-            else:
-                taken.extend(self._decoded.popleft() for _ in range(free))
+            taken += self._decoded[: -free - 1 : -1]
+            del self._decoded[-free:]
             if taken:
                 self.position, self.position_epoch = taken[-1].offset + 1, taken[-1].leader_epoch
         if not self._decoded:
@@ -304,13 +301,13 @@ class FetchBuffer:
 
         The position moves back to the first of them; there must be at least one.
         """
-        self._decoded.extendleft(reversed(records))
+        self._decoded += reversed(records)
         self.position = records[0].offset
         before = self._epochs_before(self.position)
         self.position_epoch = before[-1].epoch if before else -1
 
     def _decode_next(self) -> bool:
-        """Decode one more batch and return True, even if it has no records for the reader.
+        """Decode one more batch when all decoded records are taken; return True, even if it has none for the reader.
 
         False: no batch is left, or the next one cannot be decoded; in that case `unreadable` is set.
         """
@@ -337,7 +334,8 @@ class FetchBuffer:
         decoded = list(map(_record_of, rows))
         if decoded and decoded[0].offset < self.position:
             decoded = [record for record in decoded if record.offset >= self.position]
-        self._decoded.extend(decoded)
+        decoded.reverse()
+        self._decoded = decoded
         return True
 
     def _until_unreadable(self, chunk: FetchedBatches, error: Exception) -> FetchedBatches:
