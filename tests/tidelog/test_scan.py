@@ -162,6 +162,19 @@ def test_records_deleted_between_the_call_and_the_read_are_an_error() -> None:
         scan.to_arrow()
 
 
+def test_topic_recreated_during_a_scan_ends_it_with_an_error() -> None:
+    cluster = FakeCluster()
+    (old,) = cluster.create("t")
+    put_hours(old, 24, 10)
+    with pytest.raises(DataLossError, match=r"t-0 \[\d+, 240\)"):
+        for number, batch in enumerate(a_scan(cluster, max_partition_fetch_bytes=500)):
+            if not number:
+                (new,) = cluster.create("t")
+                new.leader = old.leader % 3 + 1
+                put(new, *[b"other"] * 240)
+            assert b"other" not in batch["value"].to_pylist()
+
+
 def test_silent_cluster_ends_a_read_with_the_places_that_are_missing() -> None:
     cluster = FakeCluster()
     [partition] = cluster.create("t")
@@ -298,6 +311,35 @@ def test_closed_scan_ends_its_reads_and_begins_no_other() -> None:
             read()
     with pytest.raises(ClosedError):
         next(iter(scan))
+
+
+def test_read_of_a_closed_scan_is_dropped_without_an_error() -> None:
+    cluster = FakeCluster()
+    put_hours(cluster.create("t")[0], 24, 10)
+    with a_scan(cluster, max_partition_fetch_bytes=500) as scan:
+        reading = iter(scan)
+        next(reading)
+    reading.close()  # type: ignore[attr-defined]
+
+
+def test_close_ends_every_read_if_one_ends_meanwhile() -> None:
+    class EndsMeanwhile(Consumer):
+        def __init__(self) -> None: ...
+
+        def __del__(self) -> None: ...
+
+        def close(self, **options: Any) -> None:
+            raise ClosedError("the client was closed meanwhile")
+
+    cluster = FakeCluster()
+    put_hours(cluster.create("t")[0], 24, 10)
+    scan = a_scan(cluster, max_partition_fetch_bytes=500)
+    reading = iter(scan)
+    next(reading)
+    (consumer,) = scan._reading
+    scan._reading = {EndsMeanwhile(), consumer, EndsMeanwhile()}
+    scan.close()
+    assert consumer._io.stopped
 
 
 def test_repr_says_what_a_read_covers() -> None:

@@ -11,6 +11,7 @@ An error of one partition does not hold back the others. The reader handles thes
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from tidelog.client.consumer.consumer import Consumer
 from tidelog.client.consumer.fetching.fetch_buffer import FetchedBatches
 from tidelog.clock import Clock
 from tidelog.errors import (
+    ClosedError,
     CorruptMessageError,
     LogTruncationError,
     OffsetOutOfRangeError,
@@ -87,8 +89,10 @@ class RangeReader:
                 elif self._clock.monotonic_ms() - progress_ms >= self._timeout_ms:
                     self._give_up(failure)
         finally:
-            # The reader may be left early (LIMIT, a kill), and the consumer's next user must not get these records.
-            consumer.assign([])
+            # The reader may be left early (LIMIT, a kill), and the consumer's next user must not get these records. A
+            # consumer that another thread has closed has no next user.
+            with contextlib.suppress(ClosedError):
+                consumer.assign([])
 
     def _take(self, rows: ArrowRows, fetched: FetchedBatches) -> Iterator[pa.RecordBatch]:
         yield from rows.add(fetched.records)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
@@ -181,7 +181,8 @@ class Scan:
             self._closed = True
             reading = list(self._reading)
         for consumer in reading:
-            consumer.close()
+            with suppress(ClosedError):  # the read has ended meanwhile, and closes its consumer itself
+                consumer.close()
 
     def __enter__(self) -> Self:
         return self
