@@ -35,12 +35,15 @@ from tidelog.clock import SystemClock
 from tidelog.errors import (
     ArgumentTypeError,
     ArgumentValueError,
+    BrokerError,
     ClosedError,
     ConfigError,
     CorruptMessageError,
     DataLossError,
+    InconsistentTopicIdError,
     MessageTooLargeError,
     TimeoutError,
+    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
 from tidelog.model import TopicPartition
@@ -159,6 +162,18 @@ def test_records_deleted_between_the_call_and_the_read_are_an_error() -> None:
     scan = a_scan(cluster)
     partition.batches, partition.first_offset = partition.batches[1:], 10
     with pytest.raises(DataLossError, match=r"t-0 \[0, 10\)"):
+        scan.to_arrow()
+
+
+@pytest.mark.parametrize("error", [InconsistentTopicIdError, UnknownTopicIdError])
+def test_records_of_a_recreated_topic_are_not_read_in_place_of_the_old(error: type[BrokerError]) -> None:
+    cluster = FakeCluster()
+    cluster.wrong_topic = error
+    put(cluster.create("t")[0], b"0", b"1")
+    scan = a_scan(cluster)
+    del cluster.partitions["t"]
+    put(cluster.create("t")[0], b"a", b"b", b"c")
+    with pytest.raises(DataLossError, match=r"t-0 \[0, 2\)"):
         scan.to_arrow()
 
 

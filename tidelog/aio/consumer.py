@@ -236,10 +236,7 @@ class Consumer(LoopBound):
         Raises ValueError for a negative offset, or if the partition is not assigned. The offset is not compared with
         the log here; one out of range is an error of a later poll, or is reset.
         """
-        target = arguments.offset("offset", offset)
-        assigned = self._assigned("partition", partition)
-        assigned.seek(target)
-        self._started().wake()
+        self._seek(partition, offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Read these partitions from their first offset next; without arguments, all assigned partitions.
@@ -509,6 +506,12 @@ class Consumer(LoopBound):
         """Return the texts of the group and the assignment, as `repr` shows them."""
         assigned = list(self._fetcher.partitions) if self._fetcher is not None and not self.closed else []
         return f"group_id={self.settings.group_id!r}", f"assignment={assignment_repr(assigned)}"
+
+    def _seek(self, partition: TopicPartition, offset: int, topic_id: str = "") -> None:
+        """Do what `seek` does, for an offset of the topic with this id; "": of the topic that exists now."""
+        target = arguments.offset("offset", offset)
+        self._assigned("partition", partition).seek(target, topic_id=topic_id)
+        self._started().wake()
 
     def _begin_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, logs_error: bool

@@ -39,6 +39,8 @@ _POLL_MS = 1_000
 class RangeReader:
     """Reads the ranges of some ArrowRows through one consumer.
 
+    topic_id       the id of the ranges' topic, so that a topic which was created again under its name is not read; "":
+                   not known, or the ranges are of several topics
     on_loss        is called with each range that is lost; if it returns, the reader continues after the range
     timeout_ms     how long the reader waits for the next records
     timeout_name   the user's name for `timeout_ms`, for errors
@@ -50,6 +52,7 @@ class RangeReader:
         consumer: Consumer,
         rows: Iterable[ArrowRows],
         *,
+        topic_id: str = "",
         on_loss: Callable[[OffsetRange], None],
         timeout_ms: int,
         timeout_name: str,
@@ -58,6 +61,7 @@ class RangeReader:
     ) -> None:
         self._consumer = consumer
         self._rows: dict[TopicPartition, ArrowRows] = {each.span.topic_partition: each for each in rows}
+        self._topic_id = topic_id
         self._on_loss = on_loss
         self._timeout_ms = timeout_ms
         self._timeout_name = timeout_name
@@ -73,8 +77,8 @@ class RangeReader:
         """
         consumer, failure = self._consumer, None
         consumer.assign(list(self._rows))
-        for tp, rows in self._rows.items():
-            consumer.seek(tp, rows.position)
+        for rows in self._rows.values():
+            self._seek(rows)
         progress_ms = self._clock.monotonic_ms()
         try:
             while True:
@@ -147,7 +151,14 @@ class RangeReader:
             self._report(rows, rows.skip_to(earliest))
         elif rows.position > latest:
             self._report(rows, rows.skip_to(rows.span.until))
-        self._consumer.seek(tp, rows.position)
+        self._seek(rows)
+
+    def _seek(self, rows: ArrowRows) -> None:
+        tp = rows.span.topic_partition
+        if self._topic_id:
+            self._consumer._seek(tp, rows.position, self._topic_id)
+        else:
+            self._consumer.seek(tp, rows.position)
 
     def _give_up(self, failure: TidelogError | None) -> None:
         """Report the offsets that the logs do not have; raise TimeoutError if no log is too short."""

@@ -96,7 +96,8 @@ class Scan:
     A scan may be read many times and by several threads. Libraries read it by Arrow's C stream interface
     (`__arrow_c_stream__`). The memory of a read does not depend on the length of the topic: `prefetch_max_bytes`
     (64 MiB) of fetched data, and the Arrow batches of one answer. Rows are in offset order within each partition;
-    partitions alternate. Reads raise DataLossError if records of the scan were deleted meanwhile.
+    partitions alternate. Reads raise DataLossError if records of the scan were deleted meanwhile, also if the topic
+    was created again.
 
     schema   the columns
     ranges   the offsets that a read covers, by partition
@@ -119,7 +120,10 @@ class Scan:
         self._reading: set[Consumer] = set()
         self._closed = False
         with open_consumer() as consumer:
-            self.ranges: tuple[OffsetRange, ...] = tuple(_ranges(consumer, topic, partitions, window))
+            tps = _chosen(topic, consumer.partitions_for_topic(topic), partitions)
+            known = consumer._core.client.view.topics.get(topic)
+            self._topic_id = "" if known is None else known.topic_id
+            self.ranges: tuple[OffsetRange, ...] = tuple(_ranges(consumer, tps, window))
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Read the records, as Arrow record batches; a batch has the records of one partition."""
@@ -148,6 +152,7 @@ class Scan:
         reader = RangeReader(
             consumer,
             [ArrowRows(self.schema, span, limit, window=self._window) for span in self.ranges],
+            topic_id=self._topic_id,
             on_loss=_raise_loss,
             timeout_ms=settings.default_api_timeout_ms,
             timeout_name="default_api_timeout_ms",
@@ -201,14 +206,11 @@ class Scan:
         return f"<tidelog.Scan {' '.join(shown)}>"
 
 
-def _ranges(
-    consumer: Consumer, topic: str, partitions: Iterable[int] | None, window: TimeWindow
-) -> Iterator[OffsetRange]:
+def _ranges(consumer: Consumer, tps: list[TopicPartition], window: TimeWindow) -> Iterator[OffsetRange]:
     """Yield the offsets of each partition, from its first record of the window to its present end.
 
     The ends are looked up first, so that records which arrive meanwhile are in none of the ranges.
     """
-    tps = _chosen(topic, consumer.partitions_for_topic(topic), partitions)
     ends = consumer.end_offsets(tps)
     starts: dict[TopicPartition, int] = {}
     if window.since_ms is None:

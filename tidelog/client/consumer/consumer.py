@@ -232,7 +232,7 @@ class Consumer(BlockingClient[AsyncConsumer]):
         Raises ValueError for a negative offset, or if the partition is not assigned. The offset is not compared with
         the log here; one out of range is an error of a later poll, or is reset.
         """
-        self._now(lambda: self._core.seek(partition, offset))
+        self._seek(partition, offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Read these partitions from their first offset next; without arguments, all assigned partitions.
@@ -496,6 +496,10 @@ class Consumer(BlockingClient[AsyncConsumer]):
                     tp = TopicPartition(record.topic, record.partition)
                     self._now(partial(self._reader.give_back, {tp: [record]}))
                     raise
+
+    def _seek(self, partition: TopicPartition, offset: int, topic_id: str = "") -> None:
+        """Do what `seek` does, for an offset of the topic with this id; "": of the topic that exists now."""
+        self._now(lambda: self._core._seek(partition, offset, topic_id))
 
     def _read(self, poll: Callable[[int], Coroutine[Any, Any, Polled]], timeout_ms: int) -> Polled:
         """Wait for `poll(timeout_ms)` of the core, and return its records, deserialized in this thread.

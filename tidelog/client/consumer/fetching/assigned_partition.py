@@ -141,14 +141,15 @@ class AssignedPartition:
         self._restart(FetchBuffer(self.topic_partition, offset, epoch, self._max_decompressed_bytes))
         self.moves += 1
 
-    def seek(self, offset: int, epoch: int = -1) -> None:
+    def seek(self, offset: int, epoch: int = -1, *, topic_id: str = "") -> None:
         """Read from `offset` next, and discard fetched data; the record before has this leader epoch (−1: not known).
 
-        The topic's id is forgotten, because the topic may be a recreated one.
+        The offset is one of the topic with this id; "": of the topic that exists now, because it may be a recreated
+        one.
         """
         self._on(Event.SEEK)
         self._move(offset, epoch)
-        self.topic_id = ""
+        self.topic_id = topic_id
         self.resets = 0
 
     def set_back(self, offset: int) -> None:
