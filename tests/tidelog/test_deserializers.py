@@ -176,6 +176,37 @@ def test_interrupted_deserializer_loses_no_record(way: str) -> None:
         assert places(consumer.poll(5000)[P0]) == expected
 
 
+@pytest.mark.parametrize("way", ["poll", "iteration", "consume"])
+@on_virtual_time
+async def test_deserializer_that_ends_the_program_loses_no_record(way: str) -> None:
+    exits = [b"1"]
+
+    def leave(value: bytes) -> int:
+        if value in exits:
+            exits.remove(value)
+            raise SystemExit(1)
+        return int(value)
+
+    async with a_consumer(a_cluster([b"0", b"1", b"2"]), value_deserializer=leave) as consumer:
+        consumer.assign([P0])
+        if way == "iteration":
+            assert (await anext(consumer)).value == 0
+        read = {"poll": consumer.poll, "iteration": lambda _: anext(consumer), "consume": consumer.consume}[way]
+        with pytest.raises(SystemExit):
+            await read(3000)
+        expected = [(1, 1), (2, 2)] if way == "iteration" else [(0, 0), (1, 1), (2, 2)]
+        assert places((await consumer.poll(5000))[P0]) == expected
+
+
+@on_virtual_time
+async def test_interrupt_after_a_close_is_raised_itself() -> None:
+    async with a_consumer(a_cluster([b"0"])) as consumer:
+        consumer.assign([P0])
+        polled = await consumer.poll(3000)
+        await consumer.close()
+        consumer.reader.give_back(polled)
+
+
 @on_virtual_time
 async def test_poll_batches_returns_bytes_past_the_bad_record() -> None:
     async with a_consumer(a_cluster([b"0", b"bad", b"2"]), value_deserializer=int) as consumer:

@@ -455,6 +455,9 @@ class Consumer(LoopBound):
                     return self._deserializer.record(record)
                 except RecordDeserializationError as error:
                     self.reader.refuse([error], 1)
+                except BaseException:  # SystemExit or an interrupt
+                    self.reader.give_back({TopicPartition(record.topic, record.partition): [record]})
+                    raise
 
     def metrics(self) -> Metrics:
         """Return a snapshot of this consumer's metrics; see `tidelog.Consumer.metrics`."""
@@ -543,7 +546,11 @@ class Consumer(LoopBound):
             polled = await poll(timeout_ms)
             if self._deserializer is None:
                 return polled
-            found, errors = self._deserializer.polled(polled)
+            try:
+                found, errors = self._deserializer.polled(polled)
+            except BaseException:  # SystemExit or an interrupt
+                self.reader.give_back(polled)
+                raise
             if errors:
                 self.reader.refuse(errors, count_of(polled) - count_of(found))
             if found or not errors:

@@ -167,9 +167,13 @@ class Reader:
     def give_back(self, polled: Taken) -> None:
         """Set the position of each partition back to its first polled record, because the caller did not receive these.
 
-        Partitions that are no longer assigned or have no position are ignored.
+        Partitions that are no longer assigned or have no position are ignored. If the consumer was closed or dropped
+        meanwhile, nothing is done.
         """
-        fetcher = self._start()
+        try:
+            fetcher = self._start()
+        except (ClosedError, ReferenceError):
+            return
         self._client.metrics.records_consumed -= count_of(polled)
         for tp, taken in polled.items():
             assigned = fetcher.partitions.get(tp)
