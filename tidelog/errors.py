@@ -158,6 +158,16 @@ class TidelogError(Exception):
     stale_metadata: ClassVar[bool] = False
     others: tuple[TidelogError, ...] = ()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let pickle restore the error without its constructor, whose required parameters pickle does not know."""
+        return _restored, (type(self), self.args, vars(self))
+
+
+def _restored(kind: type[TidelogError], args: tuple[object, ...], fields: dict[str, object]) -> TidelogError:
+    error = kind.__new__(kind, *args)
+    vars(error).update(fields)
+    return error
+
 
 #: The maximum length of an error text in a response.
 _MAX_TEXT = 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from tests.tidelog.clients import a_consumer, in_memory, put
 from tests.tidelog.fake_cluster import FakeCluster
 from tests.virtual_time import on_virtual_time
 from tidelog import TopicPartition
-from tidelog.errors import RecordDeserializationError
+from tidelog.errors import RecordDeserializationError, SerializationError
 from tidelog.records import encode_batch
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -205,6 +206,16 @@ async def test_interrupt_after_a_close_is_raised_itself() -> None:
         polled = await consumer.poll(3000)
         await consumer.close()
         consumer.reader.give_back(polled)
+
+
+@pytest.mark.parametrize("kind", [RecordDeserializationError, SerializationError])
+def test_error_of_a_users_function_can_be_sent_to_another_process(kind: type[Exception]) -> None:
+    location: dict[str, Any] = {"topic": "t", "field": "value"}
+    if kind is RecordDeserializationError:
+        location = {"topic_partition": P0, "offset": 3, "timestamp": 5, "field": "value", "key": None, "value": b"x"}
+    received = pickle.loads(pickle.dumps(kind("t-0: failed", **location)))
+    assert type(received) is kind and str(received) == "t-0: failed"
+    assert vars(received) == location
 
 
 @on_virtual_time
