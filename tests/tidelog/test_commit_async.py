@@ -158,6 +158,27 @@ async def test_future_of_a_commit_cannot_be_cancelled() -> None:
         assert await consumer.committed(P0) == 1
 
 
+def test_callback_of_the_future_does_not_close_the_consumer() -> None:
+    """These callbacks run on the I/O thread, which cannot wait for its own end."""
+    with a_reader() as (consumer, cluster):
+        cluster.coordinator.loading.add("g")
+        outcome, refusals = consumer.commit_async(), []
+        ended = threading.Event()
+
+        def close(_: Any) -> None:
+            try:
+                consumer.close()
+            except RuntimeError as error:
+                refusals.append(str(error))
+            ended.set()
+
+        outcome.add_done_callback(close)
+        cluster.coordinator.loading.clear()
+        assert ended.wait(10)
+        assert len(refusals) == 1 and "must not call the client" in refusals[0]
+        assert consumer.committed(P0) == 2, "the consumer is open"
+
+
 def test_commit_async_without_a_group_or_with_wrong_values_raises() -> None:
     with a_reader() as (consumer, _):
         with pytest.raises(ArgumentTypeError, match="offsets"):

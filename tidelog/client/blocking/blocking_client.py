@@ -52,7 +52,8 @@ class BlockingClient(Generic[C]):
         try:
             self._io.run(closing, timeout_ms / 1000)
         finally:
-            self._io.stop()
+            if not self._io.is_current:  # a callback on the I/O thread: `run` has refused the call
+                self._io.stop()
 
     def __enter__(self) -> Self:
         return self
