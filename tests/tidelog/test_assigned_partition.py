@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.tidelog.fetched_batches import a_batch, unreadable_batch
 from tests.tidelog.test_position_state import pairs
 from tidelog.client.consumer.fetching.assigned_partition import AssignedPartition
+from tidelog.client.consumer.fetching.fetch_buffer import FetchBuffer
 from tidelog.client.consumer.fetching.position_state import (
     TRANSITIONS,
     AwaitingCommit,
@@ -325,3 +326,22 @@ def test_no_story_leaves_the_table(story: list[Event | str], reset_to: int | Non
         if partition.position is not None:
             assert partition.position <= partition.fetch_offset
             assert partition.has_data or partition.position == partition.fetch_offset
+
+
+def test_lag_may_be_read_while_the_position_is_reset() -> None:
+    """Any thread may call `metrics`, and the event loop may take the buffer away at any moment."""
+    partition = in_state("Fetching")
+    fetch(partition)
+    reads = [partition.buffer]
+
+    class Resets(AssignedPartition):
+        __slots__ = ()
+
+        @property
+        def buffer(self) -> FetchBuffer | None:
+            return reads.pop() if reads else None
+
+    assert partition.lag == 6
+    partition.__class__ = Resets
+    assert partition.lag == 6
+    assert partition.lag is None

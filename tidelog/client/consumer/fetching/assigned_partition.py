@@ -101,7 +101,8 @@ class AssignedPartition:
     @property
     def position(self) -> int | None:
         """The next offset that the reader gets; None until the start is looked up, or after a reset."""
-        return None if self.buffer is None else self.buffer.position
+        buffer = self.buffer  # read once, because any thread may ask for the lag
+        return None if buffer is None else buffer.position
 
     @property
     def fetch_offset(self) -> int:
