@@ -12,6 +12,8 @@ from tests.tidelog.fake_cluster import FakeCluster
 from tests.tidelog.group_stories import Notes
 from tests.virtual_time import on_virtual_time
 from tidelog import TopicPartition
+from tidelog.client.consumer.fetching import assigned_partition
+from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchBuffer
 from tidelog.errors import OffsetOutOfRangeError
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -59,6 +61,50 @@ async def test_consume_returns_more_than_the_buffers_hold() -> None:
         records = await consumer.consume(50, timeout_ms=60_000)
         assert [record.offset for record in records] == list(range(50))
         assert seconds() - began < 10
+
+
+@on_virtual_time
+async def test_consume_takes_each_record_once_however_many_answers_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the work grows with the square of `max_records`, and delays heartbeats."""
+    taken = 0
+
+    class Counting(FetchBuffer):
+        def take_records(self, limit: int) -> list[ConsumerRecord]:
+            nonlocal taken
+            found = super().take_records(limit)
+            taken += len(found)
+            return found
+
+    monkeypatch.setattr(assigned_partition, "FetchBuffer", Counting)
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    for number in range(50):
+        put(partition, b"%d" % number * 100)
+    async with a_consumer(cluster, max_partition_fetch_bytes=300, fetch_max_bytes=300) as consumer:
+        consumer.assign([P0])
+        assert [record.offset for record in await consumer.consume(50, timeout_ms=60_000)] == list(range(50))
+    assert taken == 50
+
+
+@on_virtual_time
+async def test_batches_are_whole_after_a_consume_that_was_cancelled() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    for number in range(6):
+        put(partition, b"%d" % number, b"x")
+    async with a_consumer(cluster, max_partition_fetch_bytes=1, fetch_max_bytes=1) as consumer:
+        consumer.assign([P0])
+        assert [record.offset for record in await consumer.consume(3)] == [0, 1, 2]
+        consuming = asyncio.create_task(consumer.consume(99, timeout_ms=60_000))
+        await asyncio.sleep(5)
+        consuming.cancel()
+        await asyncio.wait([consuming])
+        assert await consumer.position(P0) == 3
+        at = 3
+        while at < 12:
+            batches = (await consumer.poll_batches(5_000))[P0]
+            assert batches.fetch_offset == at
+            at = batches.next_offset
 
 
 @on_virtual_time

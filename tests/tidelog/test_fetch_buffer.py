@@ -229,7 +229,7 @@ class Log:
 
 
 KINDS = st.sampled_from(["records", "records", "control", "gap"])
-ACTIONS = st.sampled_from(["put", "put", "take", "take", "back", "batches", "empty", "rewind"])
+ACTIONS = st.sampled_from(["put", "put", "take", "take", "decode", "back", "batches", "empty", "rewind"])
 
 
 @given(
@@ -248,6 +248,10 @@ def test_any_story_reads_the_log_in_order(parts: list[tuple[str, int]], story: l
         elif what == "take":
             taken = buffer.take_records(number)
             assert offsets(taken) == ahead[:number]
+        elif what == "decode":
+            waiting = buffer.decode_ahead(number)
+            assert min(number, len(ahead)) <= waiting <= len(ahead)
+            assert buffer.position == position if waiting else not ahead
         elif what == "back" and taken:
             buffer.take_back(taken[-number:])
             assert buffer.position == taken[-number:][0].offset

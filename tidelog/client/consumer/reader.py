@@ -95,12 +95,10 @@ class Reader:
         found: Polled = Table()
 
         def take(fetcher: Fetcher, is_last: Callable[[], bool]) -> Collection[TopicPartition]:
-            left = fetcher.take_records(limit, found)
-            if left and not (found and is_last()):
-                self.remainder.take({fetcher.partitions[tp]: records for tp, records in found.items()})
-                self.remainder.give_back()
-                found.clear()
-                fetcher.wake()  # records given back take no space in the buffers
+            if fetcher.decode_ahead(limit) < limit and not is_last():
+                fetcher.wake()  # records that are decoded take no space in the buffers
+                return ()
+            fetcher.take_records(limit, found)
             return found.keys()
 
         await self._wait_for_data(timeout_ms, take)

@@ -342,6 +342,20 @@ class AssignedPartition:
             self.standing_error.set(buffer.unreadable)
         return taken
 
+    def decode_ahead(self, limit: int) -> int:
+        """Decode until `limit` records wait for `take_records`, and return how many wait; the position stays.
+
+        A batch that cannot be decoded ends the decoding and sets `standing_error`.
+        """
+        buffer = self.buffer
+        if buffer is None or not buffer.has_data:
+            return 0
+        was_readable = buffer.unreadable is None
+        count = buffer.decode_ahead(limit)
+        if was_readable and buffer.unreadable is not None:
+            self.standing_error.set(buffer.unreadable)
+        return count
+
     def take_decoded(self, decode: Callable[[FetchedBatches], T]) -> T | None:
         """Return `decode` of the oldest fetch answer, and move the position past it; None if there is none.
 

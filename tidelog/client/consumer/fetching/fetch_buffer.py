@@ -101,6 +101,8 @@ class FetchBuffer:
     """
 
     __slots__ = (
+        "_ahead",
+        "_ahead_count",
         "_chunks",
         "_cursor",
         "_decoded",
@@ -130,6 +132,9 @@ class FetchBuffer:
         self._chunks: deque[FetchedBatches] = deque()
         self._cursor = 0
         self._decoded: list[ConsumerRecord] = []  # in reverse, so that taking the next ones moves no others
+        #: The decoded records after those, as one list in reverse for each batch; none if `_decoded` is empty.
+        self._ahead: deque[list[ConsumerRecord]] = deque()
+        self._ahead_count = 0
         #: The epochs of all data up to fetch_offset that was fetched without a gap; the last one is fetch_epoch.
         self._epochs_read = list(epochs_read)
 
@@ -248,7 +253,7 @@ class FetchBuffer:
         cursor, self._cursor = self._cursor, 0
         if self._decoded:
             cursor = self._back_to_partly_read(chunk)
-            self._decoded.clear()
+            self._discard_decoded()
         self.unreadable = None
         start, self.position, self.position_epoch = self.position, chunk.next_offset, chunk.leader_epoch
         return chunk._replace(records=chunk.records[cursor:], fetch_offset=start)
@@ -264,7 +269,7 @@ class FetchBuffer:
         chunk = self._chunks[0]
         if self._decoded:
             self._cursor = self._back_to_partly_read(chunk)
-            self._decoded.clear()
+            self._discard_decoded()
         left = chunk._replace(records=chunk.records[self._cursor :], fetch_offset=self.position)
         try:
             found = decode(left)
@@ -287,6 +292,9 @@ class FetchBuffer:
             free = limit - len(taken)
             taken += self._decoded[: -free - 1 : -1]
             del self._decoded[-free:]
+            if not self._decoded and self._ahead:
+                self._decoded = self._ahead.popleft()
+                self._ahead_count -= len(self._decoded)
             if taken:
                 self.position, self.position_epoch = taken[-1].offset + 1, taken[-1].leader_epoch
         if not self._decoded:
@@ -295,6 +303,33 @@ class FetchBuffer:
                 # Control records and compacted offsets after the last record count as read.
                 self.position, self.position_epoch = self.fetch_offset, self.fetch_epoch
         return taken
+
+    def decode_ahead(self, limit: int) -> int:
+        """Decode batches until at least `limit` records wait for `take_records`, and return how many wait.
+
+        The position stays before them. Answers that are decoded no longer take space. A batch that cannot be decoded
+        ends the decoding, and `unreadable` has the error.
+        """
+        before, first = (self.position, self.position_epoch), self._decoded
+        while len(first) + self._ahead_count < limit:
+            self._decoded = []
+            if not self._decode_next():
+                break
+            if not first:
+                first = self._decoded
+            elif self._decoded:
+                self._ahead.append(self._decoded)
+                self._ahead_count += len(self._decoded)
+        self._decoded = first
+        self._drop_read_chunks()
+        if self._decoded:
+            self.position, self.position_epoch = before
+        return len(self._decoded) + self._ahead_count
+
+    def _discard_decoded(self) -> None:
+        self._decoded = []
+        self._ahead.clear()
+        self._ahead_count = 0
 
     def take_back(self, records: list[ConsumerRecord]) -> None:
         """Put back the last records that `take_records` returned, because the user did not receive them.

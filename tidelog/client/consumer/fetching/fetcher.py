@@ -125,8 +125,19 @@ class Fetcher:
 
     # --- the reader -------------------------------------------------------------------------------
 
-    def take_records(self, limit: int, found: dict[TopicPartition, list[ConsumerRecord]]) -> int:
-        """Move up to `limit` records from the buffers to `found`; return how many fewer were there.
+    def decode_ahead(self, limit: int) -> int:
+        """Decode until `limit` records wait for `take_records`, so that their answers take no space in the buffers.
+
+        Return how many records wait. The positions stay. Paused and withheld partitions do not count.
+        """
+        count = 0
+        for assigned in self.partitions.values():
+            if assigned.is_shown and count < limit:
+                count += assigned.decode_ahead(limit - count)
+        return count
+
+    def take_records(self, limit: int, found: dict[TopicPartition, list[ConsumerRecord]]) -> None:
+        """Move up to `limit` records from the buffers to `found`.
 
         The partitions give records in turn. Paused and withheld partitions give none.
         """
@@ -144,7 +155,6 @@ class Fetcher:
             # Move the partitions that gave records to the end, because the limit may have left out others.
             for tp in found:
                 self.partitions[tp] = self.partitions.pop(tp)
-        return left
 
     @property
     def shown_errors(self) -> list[StandingError]:
