@@ -99,11 +99,11 @@ async def test_topics_are_shown_with_one_row_for_each_partition() -> None:
 
 
 @on_virtual_time
-async def test_cluster_is_shown_with_its_brokers_and_controller() -> None:
+async def test_cluster_is_shown_with_its_kind_brokers_and_controller() -> None:
     async with an_admin(FakeCluster(brokers=2)) as admin:
         described = await admin.describe_cluster()
     assert shown(described) == [["broker", "address"], ["1", "fake:1001"], ["2", "fake:1002"]]
-    assert Cells(described._repr_html_()).caption == "cluster fake-cluster, controller 1"
+    assert Cells(described._repr_html_()).caption == "cluster fake-cluster (Tidelog), controller 1"
 
 
 @on_virtual_time

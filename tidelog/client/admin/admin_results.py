@@ -78,7 +78,7 @@ class ClusterDescription:
         from tidelog.display.html_table import html_table
 
         controller = f"controller {self.controller}" if self.controller >= 0 else "no controller"
-        return html_table(self._rows_(), caption=f"cluster {self.cluster_id}, {controller}")
+        return html_table(self._rows_(), caption=f"cluster {self.cluster_id} ({self.kind}), {controller}")
 
     def _rows_(self) -> Iterator[dict[str, object]]:
         for broker, endpoint in self.brokers.items():
