@@ -763,7 +763,7 @@ class BufferExhaustedError(ClientError):
 
 
 class OverloadedError(ClientError):
-    """One connection has as many requests in flight or in its queue as it may have, or one consumer as many commits.
+    """One connection has the maximum of requests in flight or in its queue, or one consumer the maximum of commits.
 
     Nothing was sent.
     """
@@ -858,7 +858,7 @@ class LocalError(ClientError):
 
 
 class MissingExtraError(ClientError, ImportError):
-    """A use needs packages of an extra that are not installed; the message names them and the command of pip."""
+    """Packages of an extra are not installed; the message names them and the pip command that installs them."""
 
 
 class HistoryError(ClientError):

@@ -1,7 +1,8 @@
-"""Names the packages that a use needs and that are not installed.
+"""Name the packages of an extra that are not installed.
 
-The base installation has what the clients need. Each other use has an extra: `pip install 'tidelog[local]'`. A use asks
-here before it imports such a package, so that its user gets one line that names the command of pip.
+The base installation has what the clients need. Each other use has an extra: `pip install 'tidelog[local]'`. Code of
+such a use calls `missing` or `require` before it imports the packages, so that the user gets one line with the pip
+command.
 """
 
 from __future__ import annotations

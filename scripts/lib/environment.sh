@@ -73,7 +73,7 @@ _make_environment() {
     "$base" -m venv -- "$venv" >&2 || die "$base cannot make an environment: apt-get install python3-venv"
   fi
   log=$venv/install.log
-  say "installing tidelog[$extras] (a few minutes the first time if that includes Spark, 400 MB); the log is $log"
+  say "installing tidelog[$extras] (Spark has 400 MB and takes a few minutes the first time); the log is $log"
   export PIP_DISABLE_PIP_VERSION_CHECK=1
   (cd -- "$project" && "$python" -m pip install --editable ".[$extras]") >"$log" 2>&1 ||
     die "pip failed: $(grep -i error -- "$log" | tail -n 1 || true) (see $log)"

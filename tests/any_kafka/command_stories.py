@@ -23,8 +23,8 @@ LINES = b"".join(
 
 #: The refusal of a call that only brokers of Tidelog answer.
 NEEDS_TIDELOG = (
-    r"^tidelog: .*needs a cluster of Tidelog, and .* is none; topics, records, look-ups, groups, settings, elections"
-    r" and reassignments work with any Kafka cluster$"
+    r"^tidelog: .*needs a cluster of Tidelog, and .* is not a broker of Tidelog;"
+    r" topics, records, look-ups, groups, settings, elections and reassignments work with any Kafka cluster$"
 )
 #: The refusal of a request whose version Kafka 4 has removed.
 _REMOVED = {"kafka-4.1": r"^tidelog: .*this client supports versions 0 to 0, the broker at .* versions 1 to \d+$"}

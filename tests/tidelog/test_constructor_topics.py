@@ -74,8 +74,8 @@ def test_asyncio_consumer_with_topics_is_created_outside_a_loop() -> None:
 @pytest.mark.parametrize(
     ("topics", "error", "message"),
     [
-        (("localhost:9092",), ArgumentValueError, "'localhost:9092' is none: pass addresses as bootstrap_servers="),
-        (("t", "a:1,b:2"), ArgumentValueError, "'a:1,b:2' is none: pass addresses as bootstrap_servers="),
+        (("localhost:9092",), ArgumentValueError, "not 'localhost:9092': pass addresses as bootstrap_servers="),
+        (("t", "a:1,b:2"), ArgumentValueError, "not 'a:1,b:2': pass addresses as bootstrap_servers="),
         ((["a:1", "b:2"],), ArgumentTypeError, r"not \['a:1', 'b:2'\]: pass addresses as bootstrap_servers="),
         ((None,), ArgumentTypeError, "not None: pass addresses as bootstrap_servers="),
         (({"bootstrap.servers": "a:1"},), ArgumentTypeError, "pass addresses as bootstrap_servers="),

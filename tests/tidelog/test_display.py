@@ -34,7 +34,7 @@ from tidelog import (
     TopicDescription,
     TopicPartition,
 )
-from tidelog.display.html_table import MOST_LETTERS, MOST_ROWS, html_table
+from tidelog.display.html_table import MOST_CHARACTERS, MOST_ROWS, html_table
 from tidelog.display.listing import ByBroker, Errors, ErrorsByGroup, Listing, Table
 from tidelog.display.short_repr import short_repr
 from tidelog.errors import InvalidRecordError, TimeoutError, UnknownMemberIdError
@@ -233,7 +233,7 @@ def test_table_is_bounded_and_says_how_much_is_left_out() -> None:
 
 def test_long_value_is_cut_in_its_cell() -> None:
     (_, (cell,)) = shown(Listing([b"x" * 10_000_000]))
-    assert cell == "x" * MOST_LETTERS + "…"
+    assert cell == "x" * MOST_CHARACTERS + "…"
 
 
 # --- listings stay lists and dicts -------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Each use without its packages fails with one line that names the command of pip.
+"""Test that each use whose packages are missing fails with one line that has the pip command.
 
 A package is hidden by `sys.modules[name] = None`, with which every import of it raises ModuleNotFoundError.
 """

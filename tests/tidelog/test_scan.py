@@ -389,7 +389,7 @@ def test_unknown_topic_or_partition_is_an_error_of_the_call() -> None:
         ({"headers": 1}, ArgumentTypeError, "^headers must be True or False"),
         ({"since": datetime(2026, 1, 1)}, ArgumentValueError, "^since: .* no time zone"),
         ({"since": 2, "until": 1}, ArgumentValueError, "^since .* must not be after"),
-        ({"group_id": "g"}, ConfigError, "^group_id: a scan has no group"),
+        ({"group_id": "g"}, ConfigError, "^group_id: a scan does not take this setting"),
         ({"fetch_max_byte": 1}, ConfigError, "did you mean fetch_max_bytes"),
         ({"bootstrap_servers": "nonsense"}, ConfigError, "nonsense"),
     ],

@@ -72,7 +72,7 @@ class ArrowRows:
                 yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """Yield the collected records that were not yielded yet as one Arrow batch; nothing if there are none."""
+        """Yield one Arrow batch of the collected records that were not yielded yet; nothing if there are none."""
         try:
             columns = self._collector.take()
         except BrokerError as error:

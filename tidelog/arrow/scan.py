@@ -60,19 +60,22 @@ def scan(
     `pandas.DataFrame.from_arrow(hour)`.
 
     since, until        ms since 1970, an aware datetime, a timedelta (so long ago), or a text such as
-                        "2026-11-21T09:30:00Z" or "-1h". None: from the first record; up to the present end
+                        "2026-11-21T09:30:00Z" or "-1h". Without `since` the scan begins at the first record, and
+                        without `until` it ends at the present end
     partitions          numbers of partitions; None: all
     columns             names, in the order of the result: topic, partition, offset, timestamp, key, value (the
                         default), timestamp_type, headers. Fewer columns are read faster
     headers             whether to add the column `headers`
-    allowed_lateness    timestamps may be out of order. Reading of a partition ends after 1,000 consecutive records
-                        that are later than `until` by this or more (timedelta or ms, 5 min). A record of the window
-                        that stands behind them is missed. None: read to the present end, and miss no record
+    allowed_lateness    how much timestamps may be out of order: a timedelta or ms (5 min). The read of a partition
+                        ends after 1,000 consecutive records that are later than `until` by at least this time, so
+                        that it misses a record of the window that follows them. None: the read goes on to the
+                        present end, and misses no record
     options             settings of `tidelog.Consumer` except those of a group; `default_api_timeout_ms` is also how
                         long a read waits for its next record
 
-    The call connects, and fixes the offsets to read: up to the high watermark (read_committed: the last stable offset)
-    at the call. A record without a timestamp is in no window, unless neither `since` nor `until` is given.
+    The call connects to the cluster and looks up the offsets that each read covers. They end at the high watermark of
+    that moment (read_committed: the last stable offset). Records without a timestamp are left out if `since` or `until`
+    is given.
 
     Raises UnknownTopicOrPartitionError, ArgumentTypeError or ArgumentValueError (a naive datetime, `since` after
     `until`, an unknown column), ConfigError, MissingExtraError without pyarrow, and the errors of
@@ -81,7 +84,7 @@ def scan(
     schema = required_schema("tidelog.scan", columns, headers=headers)
     for name in _NOT_FOR_SCANS:
         if name in options:
-            raise ConfigError(f"{name}: a scan has no group and begins at since, so that it does not take this setting")
+            raise ConfigError(f"{name}: a scan does not take this setting, because it has no group and begins at since")
     settings: dict[str, Any] = {"client_id": "tidelog-scan", **options}
     open_consumer = partial(Consumer, bootstrap_servers=bootstrap_servers, auto_offset_reset="none", **settings)
     window = TimeWindow.of(since, until, allowed_lateness, SystemClock().now_ms())
@@ -91,13 +94,13 @@ def scan(
 
 
 class Scan:
-    """The records of a topic's time window. Each read opens connections, reads the same offsets again, and closes them.
+    """The records of a topic's time window. Each read opens its own connections and reads the same offsets.
 
     A scan may be read many times and by several threads. Libraries read it by Arrow's C stream interface
-    (`__arrow_c_stream__`). The memory of a read does not depend on the length of the topic: `prefetch_max_bytes`
-    (64 MiB) of fetched data, and the Arrow batches of one answer. Rows are in offset order within each partition;
-    partitions alternate. Reads raise DataLossError if records of the scan were deleted meanwhile, also if the topic
-    was created again.
+    (`__arrow_c_stream__`). The memory of a read does not grow with the topic, because a read holds at most
+    `prefetch_max_bytes` (64 MiB) of fetched data, and the Arrow batches of one answer. Rows are in offset order within
+    each partition; partitions alternate. Reads raise DataLossError if records of the scan were deleted meanwhile, and
+    if the topic was created again.
 
     schema   the columns
     ranges   the offsets that a read covers, by partition

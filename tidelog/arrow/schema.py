@@ -35,7 +35,7 @@ SCHEMA = pa.schema(
         pa.field("headers", HEADERS_TYPE),
     ]
 )
-#: The columns that a user gets without asking: the others are rarely needed, and headers take time.
+#: The columns of a user who names none. The others are rarely needed, and headers take time to decode.
 DEFAULT_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
 
 

@@ -10,7 +10,8 @@ from tidelog.errors import ArgumentValueError
 from tidelog.time_parsing import parse_time
 from tidelog.timestamps import LARGEST_TIMESTAMP_MS, Timestamp, format_time, to_target_ms, warn_of_seconds
 
-#: Default of the allowed lateness: a producer gives a record up after two minutes, and clocks differ by less.
+#: Default of the allowed lateness. It is longer than the two minutes for which a producer tries to deliver a record,
+#: and than the usual difference between clocks.
 DEFAULT_LATENESS = timedelta(minutes=5)
 
 #: A point in time as a user gives it: ms since 1970, an aware datetime, a timedelta (so long ago), or a text of
@@ -53,7 +54,7 @@ class TimeWindow:
 
     @property
     def ends_from_ms(self) -> int | None:
-        """The least timestamp of records that end the reading; None: no record does."""
+        """The smallest timestamp of a record that counts towards the end of the reading; None: no record counts."""
         if self.until_ms is None or self.lateness_ms is None:
             return None
         return min(self.until_ms + self.lateness_ms, LARGEST_TIMESTAMP_MS)
@@ -68,10 +69,10 @@ def to_ms(name: str, value: TimeBound | None, now_ms: int) -> int | None:
     if value is None:
         return None
     if isinstance(value, timedelta):
-        value = now_ms - _duration_ms(name, value)
-        if value < 0:
-            raise ArgumentValueError(f"{name} is before 1970")
-        return value
+        time_ms = now_ms - _duration_ms(name, value)
+        if time_ms < 0:
+            raise ArgumentValueError(f"{name}: {value} ago is before 1970")
+        return time_ms
     if isinstance(value, str):
         try:
             return parse_time(value.removeprefix("@"), now_ms)

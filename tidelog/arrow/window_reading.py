@@ -23,8 +23,8 @@ from tidelog.arrow.time_window import TimeWindow
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records.columns import Int64s
 
-#: Number of consecutive records after which reading ends: more than a producer with a wrong clock often writes in one
-#: piece, and few beside a window that is worth a scan.
+#: Number of consecutive records after which reading ends. A producer with a wrong clock seldom writes so many in one
+#: piece, and to read so many more costs little in comparison with a window that is worth a scan.
 END_AFTER = 1_000
 
 
@@ -39,7 +39,7 @@ def are_in_window(window: TimeWindow, timestamps: Int64s) -> npt.NDArray[np.bool
 
 
 class Selection(NamedTuple):
-    """The rows [low, high) of the records that were read; `mask` says which of them are selected, None: all."""
+    """The rows [low, high) of the records that were read. `mask` says which of these rows are selected; None: all."""
 
     low: int
     high: int

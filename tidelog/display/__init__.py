@@ -1,4 +1,4 @@
-"""How results look in a Python session and in a notebook: short texts for `repr`, and HTML tables.
+"""Show results in a Python session and in a notebook: short texts for `repr`, and HTML tables.
 
 Start with `listing.py`, whose types are what the clients return.
 """

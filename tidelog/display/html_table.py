@@ -13,7 +13,7 @@ from tidelog.timestamps import format_time
 
 #: A table shows at most this many rows, and a cell this many characters.
 MOST_ROWS = 60
-MOST_LETTERS = 120
+MOST_CHARACTERS = 120
 
 #: Columns of points in time, in milliseconds since 1970.
 _TIMES = frozenset({"timestamp", "old_time", "new_time"})
@@ -61,7 +61,7 @@ def _cell(heading: str, row: Mapping[str, object], to_right: bool) -> str:
         text = format_time(value) if value >= 0 else _UNKNOWN
     else:
         text = cell_text(value)
-    cut = _printable(text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}…")
+    cut = _printable(text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…")
     return f"<td{_aligned(to_right)}>{escape(cut)}</td>"
 
 
@@ -87,17 +87,17 @@ def cell_text(value: object) -> str:
             return value.value if isinstance(value.value, str) else value.name.lower()
         case bytes() | bytearray():
             # A record may have megabytes, of which the cell shows the beginning.
-            return value[: MOST_LETTERS + 1].decode(errors="backslashreplace")
+            return value[: MOST_CHARACTERS + 1].decode(errors="backslashreplace")
         case memoryview():
             return count_of(value.nbytes, "byte")
         case BaseException():
             return f"{type(value).__name__}: {value}"
         case Mapping():
             return ", ".join(
-                f"{cell_text(key)}: {cell_text(each)}" for key, each in islice(value.items(), MOST_LETTERS)
+                f"{cell_text(key)}: {cell_text(each)}" for key, each in islice(value.items(), MOST_CHARACTERS)
             )
         case tuple() if hasattr(value, "_fields"):
             return str(value)
         case tuple() | list() | set() | frozenset():
-            return ", ".join(map(cell_text, islice(value, MOST_LETTERS)))
+            return ", ".join(map(cell_text, islice(value, MOST_CHARACTERS)))
     return str(value)

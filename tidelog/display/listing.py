@@ -1,4 +1,4 @@
-"""Lists and dicts that a notebook shows as tables. In all else they are lists and dicts.
+"""Define lists and dicts that a notebook shows as tables, and that are ordinary lists and dicts otherwise.
 
 An entry with several rows of its own has a method `_rows_`, which yields the cells of each row by their headings.
 """

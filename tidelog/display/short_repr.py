@@ -9,7 +9,7 @@ from typing import Any
 from tidelog.quantities import count_of
 
 #: A `repr` shows at most this many characters or bytes of one value, and this many entries of a collection.
-MOST_LETTERS = 80
+MOST_CHARACTERS = 80
 MOST_ENTRIES = 5
 
 
@@ -41,9 +41,9 @@ def fields_repr(value: object, names: Iterable[str]) -> str:
 
 
 def _cut(value: str | bytes, unit: str) -> str:
-    if len(value) <= MOST_LETTERS:
+    if len(value) <= MOST_CHARACTERS:
         return repr(value)
-    return f"{value[:MOST_LETTERS]!r}… ({count_of(len(value), unit)})"
+    return f"{value[:MOST_CHARACTERS]!r}… ({count_of(len(value), unit)})"
 
 
 def _entries(entries: Iterable[Any], number: int, shown: Callable[[Any], str]) -> str:

@@ -44,7 +44,7 @@ def _packages() -> Check:
         require("local", "a local cluster")
     except MissingExtraError as error:
         return Check("packages", State.FAILURE, *_split(error))
-    return Check("packages", State.OK, "those of a broker are installed")
+    return Check("packages", State.OK, "the packages of a broker are installed")
 
 
 def _java() -> Check:

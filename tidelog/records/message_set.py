@@ -1,4 +1,6 @@
-"""Convert message sets, the format of records before Kafka 0.11, to RecordBatches v2: a producer's, or a fetched one.
+"""Convert message sets, the format of records before Kafka 0.11, to RecordBatches v2.
+
+Old producers send message sets, and fetches from old logs of Kafka return them.
 
     message set  for each message: offset int64, size int32, message
     message      crc uint32 (CRC-32 of the bytes after it), magic int8, attributes int8, only with magic 1: timestamp
@@ -9,9 +11,9 @@ The magic is the message format, 0 or 1; it stands at the same byte as that of a
 has a message set of the same format as its value. Clients before Kafka 0.10 write format 0, which has no timestamps.
 They compute the checksum of an lz4 frame's header over the wrong bytes, so that readers of format 0 must ignore it.
 
-In a log, a compressed message has the offset of its last message. In format 0 the messages in it have their offsets in
-the log, in format 1 offsets that count from the first one that a producer sent. With LogAppendTime, all of them have
-the timestamp of the compressed message.
+In a log, a compressed message has the offset of its last inner message. Inner messages of format 0 have their offsets
+in the log. Those of format 1 have relative offsets, which count from the first message that the producer sent. With
+LogAppendTime, all inner messages have the timestamp of the compressed message.
 """
 
 from __future__ import annotations
@@ -172,7 +174,10 @@ def _kind_of(records: memoryview, entry: tuple[int, int]) -> tuple[int, bool]:
 
 
 def _stored(message: _Message, limit: int) -> Iterator[_Message]:
-    """Yield the messages in a compressed one of a log, with their offsets and times. The errors of `_decompressed`."""
+    """Yield the inner messages of a compressed message of a log, with their offsets and timestamps in the log.
+
+    Raises the errors of `_decompressed`.
+    """
     compressed = list(_decompressed(message, limit))
     base_offset = message.offset - compressed[-1].offset if message.magic else 0
     for inner in compressed:

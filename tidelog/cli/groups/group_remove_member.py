@@ -44,8 +44,8 @@ def remove_member(
     """Remove members from GROUP, so that the others get their partitions at once.
 
     A static member that was stopped keeps its partitions until its session timeout, and this command ends the wait.
-    Stop the consumer first, because a consumer that still runs joins again. Exit status 1 if a member cannot be
-    removed; the others are.
+    Stop the consumer first, because a consumer that still runs joins again. The exit status is 1 if
+    a member cannot be removed; the other members are removed nevertheless.
     """
     if not instance_ids and not member_ids:
         raise click.UsageError("name at least one member with --instance-id or --member-id")

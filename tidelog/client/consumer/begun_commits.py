@@ -57,7 +57,7 @@ class BegunCommits:
         self._awaited.append(_Awaited(commit, callback))
 
     def run_callbacks(self) -> None:
-        """Call the callbacks of the commits that have an outcome, in the order of the commits, up to the first without.
+        """Call the callbacks in the order of the commits, and stop at the first commit without an outcome.
 
         An exception of a callback is raised here, and the later callbacks wait for the next call.
         """

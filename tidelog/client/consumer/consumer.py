@@ -171,8 +171,8 @@ class Consumer(BlockingClient[AsyncConsumer]):
     ) -> Future[None]:
         """Begin to commit like `commit`, and return a future whose `result(timeout)` waits for the outcome.
 
-        The positions are those of this moment. Commits reach the coordinator in the order of their calls, and each has
-        `default_api_timeout_ms`. The future raises the errors of `commit`.
+        Without `offsets`, the positions at the time of this call are committed. Commits reach the coordinator in the
+        order of their calls, and each has `default_api_timeout_ms`. The future raises the errors of `commit`.
 
         `callback(offsets, error)` gets the offsets of this commit, and its error or None. A later call of `poll`,
         `consume`, `commit`, `commit_async` or `close` calls it in its own thread; an iteration does so when it fetches
@@ -300,8 +300,8 @@ class Consumer(BlockingClient[AsyncConsumer]):
         """Wait until `max_records` records have arrived or `timeout_ms` has passed, and return them as one list.
 
         The list is empty if no record arrived. The records of each partition are in offset order. `max_poll_records`
-        does not apply. The call ends earlier, with the records that are there, if an error is to be raised; the next
-        call raises it. Without records it raises the errors of `poll`.
+        does not apply. The errors are those of `poll`. If an error occurs after records have arrived, the call returns
+        these records at once, and the next call raises the error.
         """
         return in_one_list(self._read(partial(self._reader.consume, max_records=max_records), timeout_ms))
 
@@ -421,9 +421,10 @@ class Consumer(BlockingClient[AsyncConsumer]):
     def close(self, *, autocommit: bool = True, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Commit (if auto-commit is enabled), call the listener, leave the group, and free the resources.
 
-        `timeout_ms` limits the commit, those of `commit_async` before it, and the leave together. The time of the
-        listener counts, but the listener is not interrupted. With `autocommit` False only commits of `commit_async` are
-        awaited. A static member does not leave its group. The listener's exception is raised at the end. Idempotent.
+        `timeout_ms` limits the wait for commits of `commit_async`, the commit, and the leave together. The time of the
+        listener counts, but the listener is not interrupted. With `autocommit` False the call commits nothing, but
+        waits for commits of `commit_async`. A static member does not leave its group. The listener's exception is
+        raised at the end. Idempotent.
         """
         arguments.flag("autocommit", autocommit)
         arguments.timeout_ms("timeout_ms", timeout_ms)

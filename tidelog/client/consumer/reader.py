@@ -41,9 +41,10 @@ Taken = Mapping[TopicPartition, "list[ConsumerRecord] | FetchedBatches | PolledR
 class Reader:
     """The calls of one consumer that read. Keys and values are bytes here.
 
-    start        raises ClosedError if the consumer is closed; returns the fetcher, which the first call starts, after
-                 `give_remainder_back`
-    subscriber   returns the group, or the subscription without a group, that decides the assignment; None: `assign`
+    start        gives the remainder back, and returns the fetcher, which the first call starts; raises ClosedError if
+                 the consumer is closed
+    subscriber   returns the group, or the subscription without a group, that decides the assignment; None if the user
+                 assigns the partitions
     remainder    the records that an iteration has polled and not yielded
     """
 
@@ -163,7 +164,7 @@ class Reader:
         self._client.metrics.records_consumed -= self.remainder.give_back()
 
     def give_back(self, polled: Taken) -> None:
-        """Set the position of each partition back to its first polled record, because the caller did not receive these.
+        """Set the position of each partition back to its first polled record, because the caller received none.
 
         Partitions that are no longer assigned or have no position are ignored. If the consumer was closed or dropped
         meanwhile, nothing is done.
@@ -183,7 +184,8 @@ class Reader:
     def refuse(self, errors: Iterable[RecordDeserializationError], not_given: int) -> None:
         """Set the positions back to the records of these errors, which the next poll raises.
 
-        not_given   how many polled records the user does not get: these, and those of their partitions after them
+        not_given   how many polled records the user does not get: the records of the errors, and all records after them
+                    in their partitions
 
         A partition whose position is no longer after its record is left out.
         """
@@ -282,7 +284,7 @@ class Reader:
 
 
 def count_of(polled: Taken) -> int:
-    """Return the number of records; of undecoded batches the number of offsets, because these cost no look at them."""
+    """Return the number of records, or of undecoded batches the number of offsets, which is known without decoding."""
     count = 0
     for taken in polled.values():
         if isinstance(taken, FetchedBatches):

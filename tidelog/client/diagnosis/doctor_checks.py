@@ -46,7 +46,7 @@ class Check:
 class BrokerAnswer:
     """The answer of one address, or why there is none.
 
-    report         None: there is no answer, and `refused` says why, or the broker is none of Tidelog
+    report         None: there is no answer, and `refused` says why, or the broker is one of Kafka
     ahead_ms       the broker's wall clock minus this machine's, with an uncertainty of `uncertainty_ms`
     cluster_kind   "Tidelog", or which Kafka the broker belongs to; "" if there is no answer
     """
@@ -60,7 +60,7 @@ class BrokerAnswer:
 
     @property
     def is_foreign(self) -> bool:
-        """Return whether the broker answers, but is none of Tidelog."""
+        """Return whether the broker answers, and is not one of Tidelog."""
         return self.cluster_kind not in ("", TIDELOG)
 
 
@@ -79,7 +79,7 @@ def examine_cluster(facts: ClusterFacts) -> list[Check]:
     """Return the results of all checks: brokers, controller, partitions, disks, files, ZooKeeper, clocks, versions.
 
     The first result names the kind of cluster. Checks whose facts are missing are left out; clocks and versions need
-    two brokers. Of a cluster that is none of Tidelog only the controller and the partitions are checked.
+    two brokers. Of a cluster of Kafka only the controller and the partitions are checked.
     """
     reports = {name: answer.report for name, answer in facts.answers.items() if answer.report is not None}
     checks = list(_cluster_kind(facts.answers.values()))

@@ -29,7 +29,7 @@ class Measure:
         """Count one more value."""
         self.count += 1
         self.total += value
-        if not value <= self.largest:  # the first value is not compared with NaN
+        if not value <= self.largest:  # this is also true for the first value, because `largest` is NaN then
             self.largest = value
 
     @property
@@ -110,7 +110,7 @@ class ClientMetrics:
         self._peers = (*(each for each in self._peers if not each.closed), peer)
 
     def on_sent(self, *, expects_answer: bool = True) -> None:
-        """Count a request, which `on_ended` must follow if it expects an answer."""
+        """Count a request. If it expects an answer, a call of `on_ended` must follow."""
         self.requests += 1
         self.in_flight += expects_answer
 

@@ -21,14 +21,11 @@ def constructor_topics(topics: Sequence[Any]) -> list[str]:
     a str; InvalidTopicError.
     """
     for each in topics:
-        if not isinstance(each, str):
-            raise ArgumentTypeError(
+        if not isinstance(each, str) or ":" in each:
+            error = ArgumentValueError if isinstance(each, str) else ArgumentTypeError
+            raise error(
                 f"Consumer takes topics, as in Consumer('orders', 'bills'), not {arguments.shown(each)}: "
                 "pass addresses as bootstrap_servers="
-            )
-        if ":" in each:
-            raise ArgumentValueError(
-                f"Consumer takes topics, and {arguments.shown(each)} is none: pass addresses as bootstrap_servers="
             )
     return arguments.topics("topics", topics)
 

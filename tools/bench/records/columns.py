@@ -1,4 +1,4 @@
-"""Measures a topic read as Arrow columns, beside reads record by record, by this consumer and by confluent-kafka."""
+"""Compare reads of a topic as Arrow columns with reads record by record, by this consumer and by confluent-kafka."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HOURS = 24
 _HOUR_MS = 3_600_000
 _VALUES = 1_000
 _POLL_MS = 5_000
-#: The number of records of one call, as programs with confluent-kafka have it.
+#: The number of records of one call, which is usual in programs with confluent-kafka.
 _AT_ONCE = 500
 
 

@@ -7,7 +7,7 @@ fetch_offset    the next offset to request from the leader; ≥ position, and eq
 …_epoch         the leader epoch of the record before that offset; −1 if it is not known
 unreadable      the error of the next batch, which cannot be decoded; None: the batch can be decoded, or was not tried.
                 No more records come from `take_records` and `take_decoded`, but `take_batches` passes over the batch.
-                If the buffer is empty, it is the reader's error at the record at the position
+                In an empty buffer: the error of a reader that has refused the record at the position
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class FetchBuffer:
         return self.unreadable is not None and not self.has_data
 
     def refuse(self, error: TidelogError) -> None:
-        """Accept no data until another buffer replaces this one, which is empty, because of `error` at the position."""
+        """Store the reader's error for the record at the position; this empty buffer then accepts no data."""
         self.unreadable = error
 
     @property
@@ -259,10 +259,11 @@ class FetchBuffer:
         return chunk._replace(records=chunk.records[cursor:], fetch_offset=start)
 
     def take_decoded(self, decode: Callable[[FetchedBatches], T]) -> T | None:
-        """Return `decode` of the oldest answer without the records that were taken, and move the position past it.
+        """Decode the oldest answer without the records that were taken, and move the position past the answer.
 
-        None if there is no answer. The result ends before a batch that cannot be decoded. That batch stays in the
-        buffer, and `unreadable` has the error; None is returned if it is the first one.
+        Returns the result of `decode`, or None if there is no answer. If a batch cannot be decoded, the result ends
+        before that batch, or is None if that batch is the first one. The batch stays in the buffer, and `unreadable`
+        has the error.
         """
         if not self._chunks or self.unreadable is not None:
             return None
@@ -376,7 +377,7 @@ class FetchBuffer:
     def _until_unreadable(self, chunk: FetchedBatches, error: Exception) -> FetchedBatches:
         """Return the answer up to its first batch that cannot be decoded, and set `unreadable`.
 
-        `error` is that of the whole answer. It stands for the first batch if each batch alone can be decoded.
+        `error` is the error of the whole answer. If each batch alone can be decoded, it counts for the first batch.
         """
         first, end, next_offset, epoch = read_header(chunk.records), 0, chunk.fetch_offset, self.position_epoch
         for at, header in iter_headers(chunk.records):

@@ -41,7 +41,7 @@ def always(first: int, last: int) -> Callable[[Request], Versions]:
 def needs_tidelog(request: Request, broker: str = "this broker") -> UnsupportedVersionError:
     """Return the error of a request that Kafka has no message for, and that was to be sent to a broker of Kafka."""
     return UnsupportedVersionError(
-        f"{request.api.name}: this call needs a cluster of Tidelog, and {broker} is none; {_WORKS}"
+        f"{request.api.name}: this call needs a cluster of Tidelog, and {broker} is not a broker of Tidelog; {_WORKS}"
     )
 
 
