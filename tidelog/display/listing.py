@@ -1,6 +1,6 @@
 """Define lists and dicts that a notebook shows as tables, and that are ordinary lists and dicts otherwise.
 
-An entry with several rows of its own has a method `_rows_`, which yields the cells of each row by their headings.
+An object with several rows of its own has a method `_rows_`, which yields the cells of each row by their headings.
 """
 
 from __future__ import annotations
@@ -11,16 +11,26 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Listing(list[V]):
-    """A list that a notebook shows as a table, with one row for each entry."""
+class ShownAsTable:
+    """A result that a notebook shows as a table of its rows (`rows_of`)."""
 
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        return _html(self)
+        # Only notebooks need these modules.
+        from tidelog.display.html_table import html_table
+        from tidelog.display.rows import rows_of
+
+        return html_table(rows_of(self))
 
 
-class Table(dict[K, V]):
+class Listing(ShownAsTable, list[V]):
+    """A list that a notebook shows as a table, with one row for each entry."""
+
+    __slots__ = ()
+
+
+class Table(ShownAsTable, dict[K, V]):
     """A dict that a notebook shows as a table, with one row for each entry, or for each entry of its value.
 
     key     the heading of keys that have no fields of their own
@@ -30,9 +40,6 @@ class Table(dict[K, V]):
     __slots__ = ()
     key = "key"
     value = "value"
-
-    def _repr_html_(self) -> str:
-        return _html(self)
 
 
 class Errors(Table[K, V]):
@@ -61,11 +68,3 @@ class ErrorsByGroup(Errors[str, V]):
 
     __slots__ = ()
     key = "group"
-
-
-def _html(value: object) -> str:
-    # Only notebooks need these modules.
-    from tidelog.display.html_table import html_table
-    from tidelog.display.rows import rows_of
-
-    return html_table(rows_of(value))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tidelog.display.listing import ShownAsTable
 from tidelog.display.short_repr import fields_repr
 from tidelog.errors import CorruptMessageError, TidelogError, raise_first
 from tidelog.groups.assignment.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
@@ -53,7 +54,7 @@ class ConsumerGroupListing:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupListings:
+class ConsumerGroupListings(ShownAsTable):
     """The groups of the brokers that answered, by name, and the reasons why groups may be missing.
 
     valid        the groups, ordered by name
@@ -67,11 +68,6 @@ class ConsumerGroupListings:
 
     def __repr__(self) -> str:
         return fields_repr(self, self.__slots__)
-
-    def _repr_html_(self) -> str:
-        from tidelog.display.html_table import html_table
-
-        return html_table(self._rows_())
 
     def _rows_(self) -> Iterator[dict[str, object]]:
         for each in self.valid:
@@ -136,7 +132,7 @@ class MemberToRemove:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupDescription:
+class ConsumerGroupDescription(ShownAsTable):
     """One group: `partition_assignor` is the name of its assignor ("" unless STABLE), `coordinator` a broker's id.
 
     pending_member_ids   ids that the coordinator gave to consumers which have not joined with them yet
@@ -152,11 +148,6 @@ class ConsumerGroupDescription:
 
     def __repr__(self) -> str:
         return fields_repr(self, self.__slots__)
-
-    def _repr_html_(self) -> str:
-        from tidelog.display.html_table import html_table
-
-        return html_table(self._rows_())
 
     def _rows_(self) -> Iterator[dict[str, object]]:
         of_group = {

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
 from tidelog.client.consumer.offset_lookup import Ends
+from tidelog.display.listing import ShownAsTable
 from tidelog.display.short_repr import fields_repr
 from tidelog.model import Endpoint
 from tidelog.protocol.messages import PartitionMetadata, ReplicasDescription
@@ -36,7 +37,7 @@ class PartitionDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicDescription:
+class TopicDescription(ShownAsTable):
     """One topic, with its partitions in the order of their numbers."""
 
     topic: str
@@ -46,11 +47,6 @@ class TopicDescription:
 
     def __repr__(self) -> str:
         return fields_repr(self, self.__slots__)
-
-    def _repr_html_(self) -> str:
-        from tidelog.display.html_table import html_table
-
-        return html_table(self._rows_())
 
     def _rows_(self) -> Iterator[dict[str, object]]:
         for each in self.partitions:

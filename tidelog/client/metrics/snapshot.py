@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from math import nan
 
 from tidelog.client.metrics.client_metrics import ClientMetrics, Measure, ProducerMetrics
+from tidelog.display.listing import ShownAsTable
 from tidelog.model import TopicPartition
 from tidelog.protocol.messages import ApiKey
 
 Group = dict[str, float]
 
 
-class Metrics(dict[str, Group]):
+class Metrics(ShownAsTable, dict[str, Group]):
     """A snapshot of a client's metrics: names and values by the name of their group.
 
     `print` shows each metric on a line. A value that is not known yet is NaN, and is shown as "–".
@@ -38,11 +39,6 @@ class Metrics(dict[str, Group]):
         for group, metrics in self.items():
             for metric, value in metrics.items():
                 yield {"group": group, "metric": metric, "value": value}
-
-    def _repr_html_(self) -> str:
-        from tidelog.display.html_table import html_table
-
-        return html_table(self._rows_())
 
 
 def admin_metrics(client: ClientMetrics, now_ms: int) -> Metrics:
