@@ -14,13 +14,13 @@ from tidelog import arguments
 from tidelog.arrow.requirement import required_schema
 from tidelog.client.cluster_client import ClusterClient
 from tidelog.client.consumer.begun_commits import BegunCommit, begun_commit
-from tidelog.client.consumer.deserialization import Deserializer, Polled, in_one_list
+from tidelog.client.consumer.deserialization import Deserializer, Polled
 from tidelog.client.consumer.fetching.assigned_partition import AssignedPartition
 from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchedBatches
 from tidelog.client.consumer.fetching.fetcher import Fetcher
 from tidelog.client.consumer.list_offsets_v0 import offsets_before
 from tidelog.client.consumer.offset_lookup import end_of_each, offsets_for_times, outcomes_for_times, to_targets
-from tidelog.client.consumer.reader import Reader, count_of
+from tidelog.client.consumer.reader import Reader, count_of, in_one_list
 from tidelog.client.consumer.seek_to_time import StartingPoint, starting_points
 from tidelog.client.environment import ClientEnvironment
 from tidelog.client.help import assignment_repr, client_repr, shows_settings

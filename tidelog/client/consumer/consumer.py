@@ -16,9 +16,9 @@ from tidelog.arrow.requirement import required_schema
 from tidelog.client.blocking.blocking_client import BlockingClient
 from tidelog.client.blocking.io_thread import in_caller
 from tidelog.client.consumer.begun_commits import BegunCommits, CommitCallback
-from tidelog.client.consumer.deserialization import Polled, in_one_list
+from tidelog.client.consumer.deserialization import Polled
 from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchedBatches
-from tidelog.client.consumer.reader import count_of
+from tidelog.client.consumer.reader import count_of, in_one_list
 from tidelog.client.consumer.seek_to_time import StartingPoint
 from tidelog.client.environment import ClientEnvironment
 from tidelog.client.help import client_repr, shows_settings
@@ -174,10 +174,10 @@ class Consumer(BlockingClient[AsyncConsumer]):
         Without `offsets`, the positions at the time of this call are committed. Commits reach the coordinator in the
         order of their calls, and each has `default_api_timeout_ms`. The future raises the errors of `commit`.
 
-        `callback(offsets, error)` gets the offsets of this commit, and its error or None. A later call of `poll`,
-        `consume`, `commit`, `commit_async` or `close` calls it in its own thread; an iteration does so when it fetches
-        records. Callbacks are called in the order of the commits. Such a call raises an exception of a callback.
-        Without a callback an error is logged. `close` waits for the outcomes within its timeout.
+        `callback(offsets, error)` gets the offsets of this commit, and its error or None. The callback runs within a
+        later call of `poll`, `consume`, `commit`, `commit_async` or `close`, or of an iteration that fetches records,
+        and in the thread of that call, which raises the callback's exception. Callbacks run in the order of the
+        commits. If there is no callback, an error is logged. `close` waits for the outcomes within its timeout.
 
         Raises InvalidGroupIdError without a group, and OverloadedError if 1,000 commits have no outcome.
         """

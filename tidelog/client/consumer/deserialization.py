@@ -20,11 +20,6 @@ Deserialize = Callable[[bytes], Any]
 Polled = dict[TopicPartition, list[ConsumerRecord]]
 
 
-def in_one_list(polled: Mapping[TopicPartition, list[ConsumerRecord]]) -> list[ConsumerRecord]:
-    """Return the records of all partitions, one partition after the other."""
-    return Listing(record for records in polled.values() for record in records)
-
-
 class Deserializer:
     """The settings key_deserializer and value_deserializer of one consumer; None leaves keys or values as bytes."""
 

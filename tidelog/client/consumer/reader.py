@@ -7,17 +7,18 @@ import builtins
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tidelog import arguments
 from tidelog.client.cluster_client import ClusterClient
 from tidelog.client.consumer.deserialization import Polled
+from tidelog.client.consumer.fetching.assigned_partition import AssignedPartition
 from tidelog.client.consumer.fetching.fetch_buffer import ConsumerRecord, FetchedBatches
 from tidelog.client.consumer.fetching.fetcher import Fetcher
 from tidelog.client.consumer.fetching.standing_error import StandingError
 from tidelog.client.consumer.poll_remainder import PollRemainder
 from tidelog.client.settings import ConsumerSettings
-from tidelog.display.listing import Table
+from tidelog.display.listing import Listing, Table
 from tidelog.errors import ClosedError, RecordDeserializationError
 from tidelog.model import TopicPartition
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:  # imported when they are needed, because consumers without a 
 
 #: Timeout of each poll of an iteration without `consumer_timeout_ms`.
 ITERATION_POLL_MS = 1_000
+
+A = TypeVar("A", bound="FetchedBatches | PolledRows")
 
 #: Takes data from the buffers, and returns the partitions that gave some; see `Reader._wait_for_data`.
 Take = Callable[[Fetcher, Callable[[], bool]], Collection[TopicPartition]]
@@ -108,35 +111,32 @@ class Reader:
 
     async def poll_batches(self, timeout_ms: int) -> dict[TopicPartition, FetchedBatches]:
         """Return undecoded batches, for each partition those of one fetch answer."""
-        found: dict[TopicPartition, FetchedBatches] = Table()
-
-        def take(fetcher: Fetcher, is_last: Callable[[], bool]) -> Collection[TopicPartition]:
-            for tp, assigned in fetcher.partitions.items():
-                if assigned.is_shown and (batches := assigned.take_batches()):
-                    found[tp] = batches
-            if not found:
-                fetcher.wake()  # a buffer may have dropped records, which are fetched again
-            return found.keys()
-
-        await self._wait_for_data(timeout_ms, take)
-        self._count(found)
-        return found
+        return await self._poll_answers(timeout_ms, AssignedPartition.take_batches)
 
     async def poll_rows(self, schema: pa.Schema, timeout_ms: int) -> dict[TopicPartition, PolledRows]:
         """Return rows with the columns of the schema, for each partition those of one fetch answer."""
         from tidelog.arrow.polled_rows import decode_answer
 
-        found: dict[TopicPartition, PolledRows] = {}
         limit = self._settings.max_decompressed_batch_bytes
 
+        def take_rows(assigned: AssignedPartition) -> PolledRows | None:
+            while rows := assigned.take_decoded(partial(decode_answer, schema, limit, assigned.topic_partition)):
+                if rows.batches:
+                    return rows
+            return None
+
+        return await self._poll_answers(timeout_ms, take_rows)
+
+    async def _poll_answers(
+        self, timeout_ms: int, take_answer: Callable[[AssignedPartition], A | None]
+    ) -> dict[TopicPartition, A]:
+        """Return what `take_answer` returns for each partition, and wait if it returns None for all of them."""
+        found: dict[TopicPartition, A] = Table()
+
         def take(fetcher: Fetcher, is_last: Callable[[], bool]) -> Collection[TopicPartition]:
-            for tp, assigned in list(fetcher.partitions.items()):
-                while assigned.is_shown and tp not in found:
-                    rows = assigned.take_decoded(partial(decode_answer, schema, limit, tp))
-                    if rows is None:
-                        break
-                    if rows.batches:
-                        found[tp] = rows
+            for tp, assigned in fetcher.partitions.items():
+                if assigned.is_shown and (answer := take_answer(assigned)) is not None:
+                    found[tp] = answer
             if not found:
                 fetcher.wake()  # a buffer may have dropped records, which are fetched again
             return found.keys()
@@ -281,6 +281,11 @@ class Reader:
 
     def _count(self, polled: Taken) -> None:
         self._client.metrics.records_consumed += count_of(polled)
+
+
+def in_one_list(polled: Mapping[TopicPartition, list[ConsumerRecord]]) -> list[ConsumerRecord]:
+    """Return the records of all partitions, one partition after the other."""
+    return Listing(record for records in polled.values() for record in records)
 
 
 def count_of(polled: Taken) -> int:

@@ -357,17 +357,13 @@ class AssignedPartition:
         return count
 
     def take_decoded(self, decode: Callable[[FetchedBatches], T]) -> T | None:
-        """Return `decode` of the oldest fetch answer, and move the position past it; None if there is none.
+        """Return the oldest fetch answer, decoded, and move the position past it; None if there is none.
 
-        A batch that cannot be decoded ends the result and sets `standing_error`. If records were put back whose batches
-        are gone, or if the record at the position was refused, the data is dropped, to be fetched again, and None is
-        returned.
+        A batch that cannot be decoded ends the result and sets `standing_error`. Data may be dropped as by
+        `take_batches`.
         """
-        buffer = self.buffer
+        buffer = self._buffer_of_answers()
         if buffer is None:
-            return None
-        if buffer.has_lost_batches or buffer.is_refused:
-            self.drop()
             return None
         was_readable = buffer.unreadable is None
         taken = buffer.take_decoded(decode)
@@ -381,14 +377,19 @@ class AssignedPartition:
         An unreadable batch is passed over, and its error is cleared. If records were put back whose batches are gone,
         or if the record at the position was refused, the data is dropped, to be fetched again, and None is returned.
         """
-        buffer = self.buffer
+        buffer = self._buffer_of_answers()
         if buffer is None:
-            return None
-        if buffer.has_lost_batches or buffer.is_refused:
-            self.drop()
             return None
         was_readable = buffer.unreadable is None
         batches = buffer.take_batches()
         if not was_readable and buffer.unreadable is None:
             self.standing_error.clear()
         return batches
+
+    def _buffer_of_answers(self) -> FetchBuffer | None:
+        """Return the buffer if its next answer can be taken whole; else drop its data, and return None."""
+        buffer = self.buffer
+        if buffer is not None and (buffer.has_lost_batches or buffer.is_refused):
+            self.drop()
+            return None
+        return buffer
