@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.any_kafka.conftest import AnyCluster
+from tests.any_kafka.clusters import AnyCluster
 from tidelog import Consumer, Producer
 from tidelog.errors import RecordDeserializationError
 

@@ -8,12 +8,12 @@ import pytest
 from file_cluster import FileCluster, FileConsumer, HandClock, OneConsumer
 
 from tidelog import Consumer
+from tidelog.arrow.offset_range import OffsetRange
 from tidelog.errors import CorruptMessageError, MessageTooLargeError
 from tidelog.model import TopicPartition
 from tidelog.records import Codec, MarkerKind, encode_batch, encode_control_batch, read_header
 from tidelog.records.header import HEADER, seal
 from tidelog.spark.columns import kafka_schema
-from tidelog.spark.offsets import OffsetRange
 from tidelog.spark.options import Use, parse_read
 from tidelog.spark.range_reader import RangeReader
 

@@ -6,6 +6,7 @@ import pytest
 from file_cluster import FileCluster, FileConsumer, HandClock, OneConsumer
 
 from tidelog import Consumer
+from tidelog.arrow.offset_range import OffsetRange
 from tidelog.errors import (
     DataLossError,
     DisconnectedError,
@@ -20,7 +21,6 @@ from tidelog.errors import (
 from tidelog.model import TopicPartition
 from tidelog.records import encode_batch
 from tidelog.spark.columns import kafka_schema
-from tidelog.spark.offsets import OffsetRange
 from tidelog.spark.range_reader import RangeReader
 
 T0 = TopicPartition("t", 0)

@@ -5,10 +5,10 @@ import contextlib
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.arrow.offset_range import OffsetRange
 from tidelog.errors import ConfigError
 from tidelog.model import TopicPartition
 from tidelog.spark.offsets import (
-    OffsetRange,
     from_json,
     ranges_between,
     rate_limit,

@@ -9,11 +9,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from tidelog.arrow.offset_range import OffsetRange
 from tidelog.errors import DataLossError
 from tidelog.spark.bounds import before_log, outside_log_error
 from tidelog.spark.clients import Clients
 from tidelog.spark.lookups import Lookups
-from tidelog.spark.offsets import OffsetRange, Offsets, ranges_between, split
+from tidelog.spark.offsets import Offsets, ranges_between, split
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.range_reader import RangePartition, RangeReader, data_loss
 from tidelog.spark.values import option_of

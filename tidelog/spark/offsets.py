@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from tidelog.arrow.offset_range import OffsetRange as OffsetRange
+from tidelog.arrow.offset_range import OffsetRange
 from tidelog.errors import ConfigError
 from tidelog.model import TopicPartition
 

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from tidelog import Consumer
+from tidelog.arrow.offset_range import OffsetRange
 from tidelog.arrow.range_reader import RangeReader as Reader
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import DataLossError, MessageTooLargeError
@@ -18,7 +19,6 @@ from tidelog.model import TopicPartition
 from tidelog.records import MAX_DECOMPRESSED_BYTES
 from tidelog.spark.clients import Clients
 from tidelog.spark.columns import arrow_rows
-from tidelog.spark.offsets import OffsetRange
 from tidelog.spark.options import ReadOptions
 
 _log = logging.getLogger(__name__)

@@ -25,13 +25,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from tidelog.arrow.offset_range import OffsetRange
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import DataLossError, UnknownTopicOrPartitionError
 from tidelog.model import TopicPartition
 from tidelog.spark.clients import Clients
 from tidelog.spark.lookups import Lookups
 from tidelog.spark.offsets import (
-    OffsetRange,
     Offsets,
     from_json,
     ranges_between,
