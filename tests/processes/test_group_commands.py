@@ -249,7 +249,7 @@ def test_brokers_refuse_admin_requests_that_destroy_the_offsets_topic(cluster: R
         cluster.admin.delete_topics([OFFSETS_TOPIC])
     with pytest.raises(PolicyViolationError, match=r"cleanup\.policy=delete: must be compact"):
         cluster.admin.alter_configs({topic: {"cleanup.policy": "delete"}})
-    with pytest.raises(InvalidTopicError, match="records may not be deleted"):
+    with pytest.raises(InvalidTopicError, match=f"delete records of {partition}"):  # Kafka has no text here
         cluster.admin.delete_records({partition: -1})
     with pytest.raises(PolicyViolationError, match="must be at least"):
         cluster.admin.alter_partition_reassignments({partition: [1]})
