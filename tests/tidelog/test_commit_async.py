@@ -159,7 +159,7 @@ async def test_future_of_a_commit_cannot_be_cancelled() -> None:
 
 
 def test_callback_of_the_future_does_not_close_the_consumer() -> None:
-    """These callbacks run on the I/O thread, which cannot wait for its own end."""
+    """A callback of the future runs on the I/O thread. `close` waits for that thread to end, and would wait forever."""
     with a_reader() as (consumer, cluster):
         cluster.coordinator.loading.add("g")
         outcome, refusals = consumer.commit_async(), []
