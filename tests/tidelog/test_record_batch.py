@@ -239,6 +239,14 @@ def test_encoded_records_are_decoded(records: list[Written], base_offset: int) -
     assert header.base_timestamp == records[0][0]
 
 
+@pytest.mark.parametrize("bits", range(62))
+def test_timestamps_are_decoded_at_each_length_of_their_encoding(bits: int) -> None:
+    first, distance = 2**62, 2**bits
+    stamps = [first, first + distance, first - distance, first + distance - 1, first - distance - 1]
+    batch = encode_batch([(stamp, None, b"v", ()) for stamp in stamps])
+    assert [record.timestamp for record in decode_records(batch)] == stamps
+
+
 @given(written_records, st.integers(HEADER_BYTES, 3000))
 def test_the_builder_counts_every_byte_and_never_exceeds_its_limit(records: list[Written], max_bytes: int) -> None:
     builder = BatchBuilder(max_bytes)

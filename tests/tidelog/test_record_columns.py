@@ -85,15 +85,37 @@ def test_a_record_that_only_looks_like_the_next_of_its_run_ends_the_run() -> Non
 def test_batches_collected_one_by_one_make_one_set_of_columns() -> None:
     collector = ColumnCollector()
     for base in (0, 2, 10):
-        batch = bytearray(encode_batch([(T, b"k", b"%d" % base, ()), (T, None, None, ())], base_offset=base))
+        batch = encode_batch([(T, b"k", b"%d" % base, ()), (T, None, None, ())], base_offset=base)
         collector.add(batch, 0, read_header(batch))
-        batch[:] = bytes(len(batch))  # the collector must not refer to the batch
     assert (collector.record_count, collector.size_bytes > 0) == (6, True)
     columns = collector.take()
     assert columns.offsets.tolist() == [0, 1, 2, 3, 10, 11]
     assert [columns.value(row) for row in range(6)] == [b"0", None, b"2", None, b"10", None]
     assert (collector.record_count, collector.size_bytes) == (0, 0)
     assert as_records(collector.take()) == []
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(written_records, st.sampled_from([Codec.NONE, Codec.ZSTD]), st.booleans()), max_size=4),
+        max_size=3,
+    )
+)
+def test_batches_of_several_answers_make_one_set_without_skipped_ones(
+    answers: list[list[tuple[list[Written], Codec, bool]]],
+) -> None:
+    collector, expected, base_offset = ColumnCollector(), [], 0
+    for batches in answers:
+        encoded = []
+        for records, codec, _ in batches:
+            encoded.append(encode_batch(records, base_offset=base_offset, codec=codec))
+            base_offset += len(records)
+        answer = b"".join(encoded)
+        for (at, header), batch, (_, _, is_skipped) in zip(iter_headers(answer), encoded, batches, strict=True):
+            if not is_skipped:
+                collector.add(answer, at, header)
+                expected += decode_records(batch)
+    assert as_records(collector.take()) == expected
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tidelog.model import NO_TIMESTAMP, TopicPartition
+from tidelog.model import NO_TIMESTAMP, Buffer, TopicPartition
 from tidelog.records.columns import RecordBuffers, Spans
 
 
@@ -48,7 +48,7 @@ def _headers(rows: Rows, kind: pa.DataType) -> pa.Array:
     return pa.array(map(rows.records.headers.get, range(count)), kind, size=count)
 
 
-def _binary(data: bytes, spans: Spans) -> pa.Array:
+def _binary(data: Buffer, spans: Spans) -> pa.Array:
     """Return the bytes of each span as a binary Arrow array; a span of length −1 is a null."""
     rows = len(spans.starts)
     nulls = spans.lengths < 0

@@ -20,7 +20,7 @@ from tidelog.model import Buffer
 from tidelog.records.compression import MAX_DECOMPRESSED_BYTES
 from tidelog.records.decode import most_headers, read_headers, records_block
 from tidelog.records.encode import Header
-from tidelog.records.header import BatchHeader, TimestampType, iter_headers
+from tidelog.records.header import HEADER_BYTES, BatchHeader, Codec, TimestampType, iter_headers
 from tidelog.records.varint import read_folded
 
 Int64s = npt.NDArray[np.int64]
@@ -50,7 +50,7 @@ class Spans(NamedTuple):
 class RecordBuffers(NamedTuple):
     """Records by column, in the order of the log; every array has one element per record.
 
-    data              the decompressed records, encoded
+    data              the encoded records, decompressed; other bytes may stand between them
     offsets           int64
     timestamps        int64, ms; the broker's if the batch says LogAppendTime
     timestamp_types   int32, a `TimestampType`
@@ -58,7 +58,7 @@ class RecordBuffers(NamedTuple):
     headers           the headers of records that have any, by the record's index
     """
 
-    data: bytes
+    data: Buffer
     offsets: Int64s
     timestamps: Int64s
     timestamp_types: npt.NDArray[np.int32]
@@ -94,7 +94,7 @@ class RecordBuffers(NamedTuple):
 
     def _field(self, spans: Spans, index: int) -> bytes | None:
         start, length = int(spans.starts[index]), int(spans.lengths[index])
-        return None if length < 0 else self.data[start : start + length]
+        return None if length < 0 else bytes(self.data[start : start + length])
 
 
 def decode_buffers(batches: Buffer) -> RecordBuffers:
@@ -122,16 +122,16 @@ class ColumnCollector:
         self._clear()
 
     def add(self, batches: Buffer, position: int, header: BatchHeader) -> None:
-        """Copy the batch at `position`, whose header is `header`, into the collector.
+        """Add the batch at `position`, whose header is `header`. The buffer must not change before the next `take`.
 
         The call checks the CRC, the decompressed size, and that the records fill the block; `take` checks the fields.
         Raises the errors of `decode_records`, and then adds nothing.
         """
         block = records_block(batches, position, header, self._limit)
         starts = _starts(block, header.record_count)
-        self._blocks.append(block)
+        start = self._data.add_block(block, batches, position, header)
+        self._blocks.append(_Block(header, start, start + len(block)))
         self._starts += starts
-        self._headers.append(header)
         self.record_count += header.record_count
         self.size_bytes += len(block)
 
@@ -141,14 +141,17 @@ class ColumnCollector:
         Raises CorruptMessageError for malformed records, and MessageTooLargeError for a batch with more headers than
         `most_headers`. After an error all added batches are lost.
         """
-        data, headers, all_starts = b"".join(self._blocks), self._headers, self._starts
-        block_ends = np.cumsum([0, *map(len, self._blocks)], dtype=np.int64)
+        data, blocks, all_starts = self._data.joined(), self._blocks, self._starts
         self._clear()
+        headers = [block.header for block in blocks]
         counts = np.array([header.record_count for header in headers], np.int64)
         starts = np.concatenate([np.empty(0, np.int64), *all_starts])
-        starts += np.repeat(block_ends[:-1], counts)
-        # Blocks and the records within them are adjacent, so each record ends where the next one starts.
-        ends = np.append(starts[1:], block_ends[-1])[: len(starts)]
+        starts += np.repeat(np.array([block.start for block in blocks], np.int64), counts)
+        # A record ends where the next one of its block starts, and the last one at the end of the block.
+        ends = np.empty_like(starts)
+        ends[:-1] = starts[1:]
+        lasts = np.cumsum(counts) - 1
+        ends[lasts[counts > 0]] = np.array([block.end for block in blocks], np.int64)[counts > 0]
 
         fields = _Fields(data)
         _, at = fields.varints(starts, 32)
@@ -164,10 +167,12 @@ class ColumnCollector:
         headers_left = [most_headers(self._limit)] * len(headers)
         try:
             for row, batch in zip(rows.tolist(), batches.tolist(), strict=True):
-                with_headers[row], at[row] = read_headers(data, int(headers_at[row]), headers_left[batch])
+                begin = int(headers_at[row])
+                with_headers[row], size = read_headers(bytes(data[begin : ends[row]]), 0, headers_left[batch])
+                at[row] = begin + size
                 headers_left[batch] -= len(with_headers[row])
         except IndexError:
-            raise CorruptMessageError("the headers of the last record end too early") from None
+            raise CorruptMessageError("the headers of a record end too early") from None
         # Positions only increase, so a field that reads into the next record makes the end differ.
         if not np.array_equal(at, ends):
             raise CorruptMessageError(f"the record at byte {starts[np.argmax(at != ends)]} ends elsewhere")
@@ -183,11 +188,52 @@ class ColumnCollector:
         )
 
     def _clear(self) -> None:
-        self._blocks: list[bytes] = []
+        self._data = _JoinedData()
+        self._blocks: list[_Block] = []
         self._starts: list[Int64s] = []
-        self._headers: list[BatchHeader] = []
         self.record_count = 0
         self.size_bytes = 0
+
+
+class _Block(NamedTuple):
+    """The header of a batch, and the bounds of its records in the joined data."""
+
+    header: BatchHeader
+    start: int
+    end: int
+
+
+class _JoinedData:
+    """Joins the blocks of batches to one buffer. Uncompressed batches of one buffer are that buffer, uncopied."""
+
+    def __init__(self) -> None:
+        self._pieces: list[Buffer] = []
+        self._size = 0  # of all pieces
+        self._source: Buffer | None = None  # the buffer that the last piece is a part of
+        self._source_start = self._source_end = 0  # that part
+
+    def add_block(self, block: bytes, batches: Buffer, position: int, header: BatchHeader) -> int:
+        """Add the decompressed block of the batch at `position`, and return where it starts in the joined data."""
+        start = self._size
+        if header.codec != Codec.NONE:
+            self._source = None
+            self._pieces.append(block)
+            self._size += len(block)
+            return start
+        first, end = position + HEADER_BYTES, position + header.size_bytes
+        if self._source is batches and first >= self._source_end:
+            # The last piece grows to the end of this batch, so that the header is a gap between records.
+            self._pieces.pop()
+            start += first - self._source_end
+        else:
+            self._source, self._source_start = batches, first
+        self._source_end = end
+        self._pieces.append(memoryview(batches)[self._source_start : end])
+        self._size = start + end - first
+        return start
+
+    def joined(self) -> Buffer:
+        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
 
 
 def _starts(block: bytes, record_count: int) -> list[Int64s]:
@@ -249,7 +295,7 @@ def _run(block: bytes, at: int, width: int, size: int, limit: int) -> int:
 class _Fields:
     """Reads one field of many records at once, from one position per record."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: Buffer) -> None:
         self._bytes = np.frombuffer(data, np.uint8) if data else np.zeros(1, np.uint8)
 
     def varints(self, at: Int64s, bits: int) -> tuple[npt.NDArray[np.uint64], Int64s]:

@@ -77,8 +77,9 @@ def decode_columns(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPR
     headers: list[tuple[Header, ...]] = [()] * count
     end, headers_left = 0, most_headers(limit)
     try:
-        # A consumer runs this loop for each record, so numbers of one byte and of two are read without a call. A number
-        # of more than two bytes shows by the top bit of its second byte, which makes the sum at least 0x4000.
+        # A consumer runs this loop for each record, so short numbers are read without a call: those of one byte and of
+        # two, and timestamps of three (up to 17 minutes after the first one). A number of more than two bytes shows by
+        # the top bit of its second byte, which makes the sum at least 0x4000.
         for row in range(count):
             length = data[end]
             if length < 0x80:
@@ -92,7 +93,11 @@ def decode_columns(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPR
             if stamp < 0x80:
                 at += 2
             else:
-                stamp, at = read_folded_64(data, at + 1)
+                stamp, at = stamp & 0x7F | data[at + 2] << 7, at + 3
+                if stamp > 0x3FFF:
+                    stamp, at = stamp & 0x3FFF | data[at] << 14, at + 1
+                    if stamp > 0x1FFFFF:
+                        stamp, at = read_folded_64(data, at - 3)
             stamps.append(stamp)
             delta = data[at]
             if delta < 0x80:

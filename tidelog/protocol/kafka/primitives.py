@@ -55,6 +55,8 @@ _ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
 
 def skip_tagged_fields(data: Buffer, position: int) -> int:
     """Return the position after the tagged fields at `position`."""
+    if not data[position]:
+        return position + 1  # nearly every structure has none
     return read_tagged_fields(data, position)[1]
 
 
