@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -286,3 +288,14 @@ def test_records_of_aborted_transactions_are_passed_over() -> None:
     bounds = {"high_watermark": 6, "log_start_offset": 0, "check_crcs": True}
     assert buffer.put(memoryview(aborted), aborted=[AbortedTransaction(7, 5)], **bounds)
     assert (buffer.take_records(10), buffer.position, buffer.has_data) == ([], 6, False)
+
+
+@pytest.mark.parametrize("check_crcs", [False, True])
+def test_consumer_checks_the_crc_of_a_batch_only_if_it_is_told_to(check_crcs: bool) -> None:
+    damaged = bytearray(encode_batch([(0, None, b"damaged", ())]))
+    damaged[-3] ^= 1
+    buffer = FetchBuffer(TopicPartition("t", 0), 0)
+    expected = pytest.raises(CorruptMessageError, match="CRC") if check_crcs else nullcontext()
+    with expected:
+        buffer.put(memoryview(damaged), high_watermark=1, log_start_offset=0, check_crcs=check_crcs)
+    assert [record.value for record in buffer.take_records(10)] == ([] if check_crcs else [b"damagdd"])

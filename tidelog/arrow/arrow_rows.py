@@ -43,7 +43,7 @@ class ArrowRows:
         self._schema = schema
         self._makers = makers
         self._window = None if window is None or window.is_whole else WindowReading(window)
-        self._collector = ColumnCollector(max_decompressed_batch_bytes)
+        self._collector = ColumnCollector(max_decompressed_batch_bytes, checks_crcs=False)
         self._from = span.start
 
     @property
@@ -54,7 +54,8 @@ class ArrowRows:
     def add(self, batches: Buffer) -> Iterator[pa.RecordBatch]:
         """Add whole record batches, in the log's order; advance `position`, and yield each Arrow batch that is full.
 
-        Records outside the range, records before `position`, and control batches are skipped. Raises the errors of
+        CRCs are not checked here, because the consumer checks them when the batches arrive. Records outside the range,
+        records before `position`, and control batches are skipped. Raises the errors of
         `tidelog.records.decode_records`, with the partition and the offsets.
         """
         for at, header in iter_headers(batches):

@@ -116,18 +116,23 @@ class ColumnCollector:
     size_bytes     the decompressed size of these records
     """
 
-    def __init__(self, limit: int = MAX_DECOMPRESSED_BYTES) -> None:
-        """Begin without batches. `limit` is the maximum number of bytes of one batch's decompressed records."""
+    def __init__(self, limit: int = MAX_DECOMPRESSED_BYTES, *, checks_crcs: bool = True) -> None:
+        """Begin without batches.
+
+        limit         maximum number of bytes of one batch's decompressed records
+        checks_crcs   whether `add` checks CRCs; False if they were checked before
+        """
         self._limit = limit
+        self._checks_crcs = checks_crcs
         self._clear()
 
     def add(self, batches: Buffer, position: int, header: BatchHeader) -> None:
         """Add the batch at `position`, whose header is `header`. The buffer must not change before the next `take`.
 
-        The call checks the CRC, the decompressed size, and that the records fill the block; `take` checks the fields.
-        Raises the errors of `decode_records`, and then adds nothing.
+        The call checks the decompressed size, and that the records fill the block; `take` checks the fields. Raises the
+        errors of `decode_records`, and then adds nothing.
         """
-        block = records_block(batches, position, header, self._limit)
+        block = records_block(batches, position, header, self._limit, checks_crc=self._checks_crcs)
         starts = _starts(block, header.record_count)
         start = self._data.add_block(block, batches, position, header)
         self._blocks.append(_Block(header, start, start + len(block)))

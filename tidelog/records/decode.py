@@ -14,6 +14,7 @@ from tidelog.records.header import (
     HEADER_BYTES,
     BatchHeader,
     TimestampType,
+    check_counts,
     read_header,
     validate_batch,
 )
@@ -60,13 +61,15 @@ def decode_records(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPR
     return list(map(_record_of, zip(*decode_columns(batch, position, limit=limit), strict=True)))
 
 
-def decode_columns(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES) -> RecordColumns:
+def decode_columns(
+    batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES, checks_crc: bool = True
+) -> RecordColumns:
     """Return the records of the one batch at `position`, with a list for each field.
 
-    Checks and errors are those of `decode_records`.
+    Checks and errors are those of `decode_records`, except that the CRC is checked only with `checks_crc`.
     """
     header = read_header(batch, position)
-    data = records_block(batch, position, header, limit)
+    data = records_block(batch, position, header, limit, checks_crc=checks_crc)
     count = header.record_count
     if count > len(data):
         raise CorruptMessageError(f"{count} records in {len(data)} bytes")
@@ -180,12 +183,24 @@ def decode_pairs(
     return pairs
 
 
-def records_block(batch: Buffer, position: int, header: BatchHeader, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
+def records_block(
+    batch: Buffer,
+    position: int,
+    header: BatchHeader,
+    limit: int = MAX_DECOMPRESSED_BYTES,
+    *,
+    checks_crc: bool = True,
+) -> bytes:
     """Return the decompressed, still encoded records of the batch at `position`, after `validate_batch`.
+
+    checks_crc   False: the batch is whole, and its CRC was checked before, or is not to be checked
 
     Raises the errors of `decode_records` for the batch, its CRC and its size; the records themselves are not checked.
     """
-    validate_batch(batch, position, header)
+    if checks_crc:
+        validate_batch(batch, position, header)
+    else:
+        check_counts(header)
     return block_of(batch, position, header, limit)
 
 

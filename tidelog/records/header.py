@@ -173,6 +173,11 @@ def validate_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
     Raises CorruptMessageError with the reason.
     """
     check_crc(buffer, position, header)
+    check_counts(header)
+
+
+def check_counts(header: BatchHeader) -> None:
+    """Raise CorruptMessageError if the batch cannot have as many records as its header says."""
     if not 0 <= header.record_count <= header.last_offset_delta + 1:
         raise CorruptMessageError(f"{header.record_count} records on {header.last_offset_delta + 1} offsets")
     if header.codec == Codec.NONE and header.record_count * MIN_RECORD_BYTES > header.size_bytes - HEADER_BYTES:

@@ -13,8 +13,8 @@ from tidelog.protocol.kafka.frames import READ_BYTES, FrameError, FrameReader
 LIMIT = 300_000
 
 
-def reader_of(max_frame_bytes: int, shared: memoryview | None = None) -> FrameReader:
-    return FrameReader(max_frame_bytes, shared or memoryview(bytearray(READ_BYTES)))
+def reader_of(max_frame_bytes: int, shared: memoryview | None = None, *, trusted_bytes: int = 0) -> FrameReader:
+    return FrameReader(max_frame_bytes, shared or memoryview(bytearray(READ_BYTES)), trusted_bytes=trusted_bytes)
 
 
 def feed(reader: FrameReader, data: bytes, pieces: list[int]) -> list[bytes]:
@@ -49,10 +49,13 @@ BODIES = st.lists(
 
 
 @settings(deadline=None)
-@given(BODIES, st.lists(st.integers(1, 80_000), min_size=1, max_size=4))
-def test_frames_are_the_same_however_the_network_cuts_them(bodies: list[bytes], pieces: list[int]) -> None:
+@given(BODIES, st.lists(st.integers(1, 80_000), min_size=1, max_size=4), st.sampled_from([0, 100_000, LIMIT]))
+def test_frames_are_the_same_however_the_network_cuts_them(
+    bodies: list[bytes], pieces: list[int], trusted_bytes: int
+) -> None:
     smallest = max(1, sum(map(len, bodies)) // 2_000)  # so that a piece of one byte does not take minutes
-    assert feed(reader_of(LIMIT), framed(*bodies), [max(each, smallest) for each in pieces]) == bodies
+    reader = reader_of(LIMIT, trusted_bytes=trusted_bytes)
+    assert feed(reader, framed(*bodies), [max(each, smallest) for each in pieces]) == bodies
 
 
 def test_many_frames_at_once_are_followed_by_smaller_reads() -> None:
@@ -98,6 +101,13 @@ def test_claimed_size_allocates_no_memory_before_the_bytes_arrive(arrived: int, 
     reader = reader_of(100_000_000)
     assert feed(reader, (pack(">i", 100_000_000) + bytes(arrived))[:arrived], [piece]) == []
     assert arrived - 4 <= reader.held_bytes <= 2 * arrived
+
+
+@pytest.mark.parametrize(("size", "held"), [(100_000, 100_000), (200_000, 200_000), (200_001, 200_000)])
+def test_clients_reader_allocates_a_frame_up_to_the_trusted_size_at_once(size: int, held: int) -> None:
+    reader = reader_of(LIMIT, trusted_bytes=200_000)
+    assert feed(reader, (pack(">i", size) + bytes(40_000)), [READ_BYTES]) == []
+    assert reader.held_bytes == held
 
 
 def test_silent_connection_holds_no_memory() -> None:

@@ -1,7 +1,8 @@
 """Split a stream of bytes into frames: a size (int32), then so many bytes.
 
-The claimed size is bounded, and memory is allocated as bytes arrive: at most twice as much as has arrived of a large
-frame. A connection that sends nothing, or only a large size, holds almost no memory.
+The claimed size is bounded, and a broker allocates memory as bytes arrive: at most twice as much as has arrived of a
+large frame. A connection that sends nothing, or only a large size, holds almost no memory. A client, which has few
+connections and asks for what it receives, allocates the memory of frames up to `TRUSTED_BYTES` at once.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ _LARGE_BYTES = READ_BYTES // 2
 #: smallest frames would delay other connections by half a millisecond.
 _MANY_FRAMES = 100
 _READ_BYTES_OF_MANY = 4 * 1024
+
+#: A client allocates the memory of a frame up to this size when the frame begins, so that its bytes are never moved.
+TRUSTED_BYTES = 16 * 1024 * 1024
 
 HTTP, TLS, ZEROMQ = "HTTP", "TLS", "ZeroMQ"
 
@@ -42,6 +46,7 @@ class FrameReader:
 
     max_frame_bytes   a larger frame is refused (`socket_request_max_bytes`)
     shared            the buffer of READ_BYTES of the event loop; its bytes are used before another connection reads
+    trusted_bytes     the memory of a large frame up to this size is allocated at once
     """
 
     __slots__ = (
@@ -54,10 +59,12 @@ class FrameReader:
         "_max_frame_bytes",
         "_read_bytes",
         "_shared",
+        "_trusted_bytes",
     )
 
-    def __init__(self, max_frame_bytes: int, shared: memoryview) -> None:
+    def __init__(self, max_frame_bytes: int, shared: memoryview, *, trusted_bytes: int = 0) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._trusted_bytes = trusted_bytes
         self._shared = shared
         self._read_bytes = len(shared)
         self._held = b""  # the first bytes of a frame, fewer than the shared buffer has
@@ -115,7 +122,8 @@ class FrameReader:
         self._read_bytes = _READ_BYTES_OF_MANY if len(frames) > _MANY_FRAMES else len(shared)
         if end - begin >= _LARGE_BYTES and size > len(shared) - _SIZE.size:
             held = shared[begin + _SIZE.size : end]
-            self._large, self._large_size, self._large_end = bytearray(min(size, 2 * len(held))), size, len(held)
+            self._large = bytearray(min(size, max(2 * len(held), self._trusted_bytes)))
+            self._large_size, self._large_end = size, len(held)
             self._large[: len(held)] = held
             self._held = b""
         else:

@@ -21,7 +21,7 @@ from typing import Any
 from node.kafka.server_socket import ServerSocket
 from tidelog.model import Buffer, Endpoint
 from tidelog.protocol.kafka.client.line import MAX_RESPONSE_BYTES
-from tidelog.protocol.kafka.frames import READ_BYTES, FrameError, FrameReader
+from tidelog.protocol.kafka.frames import READ_BYTES, TRUSTED_BYTES, FrameError, FrameReader
 from verify.simulation.cluster.network import Machine, Network
 from verify.simulation.cluster.wire import Liveness, Wire
 from verify.simulation.timeline import Process
@@ -53,7 +53,7 @@ class SimulatedTcpLine:
         self._network = network
         self._on_frame = on_frame
         self._on_ended = on_ended
-        self._reader = FrameReader(MAX_RESPONSE_BYTES, memoryview(bytearray(READ_BYTES)))
+        self._reader = FrameReader(MAX_RESPONSE_BYTES, memoryview(bytearray(READ_BYTES)), trusted_bytes=TRUSTED_BYTES)
         self._is_open = True
         self._wire: Wire[bytes] = Wire(network, machine, self, address, _KEEPALIVE, self._accepted)
 

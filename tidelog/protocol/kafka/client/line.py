@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 from tidelog.errors import OverloadedError
 from tidelog.model import Buffer, Endpoint
-from tidelog.protocol.kafka.frames import READ_BYTES, FrameError, FrameReader
+from tidelog.protocol.kafka.frames import READ_BYTES, TRUSTED_BYTES, FrameError, FrameReader
 
 #: The largest response that is accepted. A broker answers a fetch with one batch that is larger than the limit of the
 #: request, and a batch has at most `message.max.bytes`, whose largest value is 2 GiB.
@@ -61,7 +61,7 @@ class TcpLine(asyncio.BufferedProtocol):
         self._address = address
         self._on_frame = on_frame
         self._on_ended = on_ended
-        self._reader = FrameReader(MAX_RESPONSE_BYTES, memoryview(bytearray(READ_BYTES)))
+        self._reader = FrameReader(MAX_RESPONSE_BYTES, memoryview(bytearray(READ_BYTES)), trusted_bytes=TRUSTED_BYTES)
         self._transport: asyncio.Transport | None = None
         self._unsent: list[Buffer] = []  # until the connection exists
         self._unsent_bytes = 0
