@@ -144,6 +144,39 @@ async def test_bytes_of_another_protocol_end_the_line(start: bytes, reason: str)
         assert peer.received == [found], "the end is reported once"
 
 
+@pytest.mark.parametrize(
+    ("start", "reason"),
+    [
+        (b"\xff\0\0\0\0\0\0\0\1\x7f", "the peer speaks ZeroMQ instead of Kafka's protocol"),
+        (b"\xff", "the peer closed the connection"),
+        (b"", "the peer closed the connection"),
+    ],
+)
+@on_both_loops
+async def test_peer_that_closes_unheard_is_heard_on_a_second_connection(start: bytes, reason: str) -> None:
+    async with connected() as (peer, _, first):
+        first.close()
+        second_reader, second = await peer.accept()
+        second.write(start)
+        second.write_eof()
+        assert await peer.until(bool) == [reason]
+        async with asyncio.timeout(TIMEOUT_S):
+            assert await second_reader.read() == b"", "the line sends nothing there"
+        second.close()
+
+
+@on_both_loops
+async def test_line_that_is_closed_while_it_listens_calls_nothing() -> None:
+    async with connected() as (peer, _, first):
+        first.close()
+        reader, second = await peer.accept()
+        peer.line.close()
+        async with asyncio.timeout(TIMEOUT_S):
+            assert await _end_of(reader)
+        second.close()
+        assert peer.received == []
+
+
 @on_both_loops
 async def test_closed_line_calls_nothing() -> None:
     async with connected() as (peer, reader, writer):

@@ -23,6 +23,9 @@ _READ_BYTES_OF_MANY = 4 * 1024
 #: A client allocates the memory of a frame up to this size when the frame begins, so that its bytes are never moved.
 TRUSTED_BYTES = 16 * 1024 * 1024
 
+#: The number of first bytes that show which protocol a peer speaks.
+PROTOCOL_BYTES = 4
+
 HTTP, TLS, ZEROMQ = "HTTP", "TLS", "ZeroMQ"
 
 
@@ -133,16 +136,15 @@ class FrameReader:
     def _error(self, size: int, begin: int, end: int) -> FrameError | None:
         if self._is_first:
             self._is_first = False
-            start = bytes(self._shared[begin:end])
-            if protocol := _other_protocol(start[:4]):
+            if protocol := other_protocol(bytes(self._shared[begin:end][:PROTOCOL_BYTES])):
                 return FrameError(f"speaks {protocol} instead of Kafka's protocol", protocol)
         if not 0 <= size <= self._max_frame_bytes:
             return FrameError(f"claims a frame of {size} bytes; at most {self._max_frame_bytes} are allowed")
         return None
 
 
-def _other_protocol(start: bytes) -> str:
-    """Return "HTTP", "TLS" or "ZeroMQ" if that protocol begins with these four bytes, otherwise ""."""
+def other_protocol(start: bytes) -> str:
+    """Return "HTTP", "TLS" or "ZeroMQ" if that protocol begins with these PROTOCOL_BYTES, otherwise ""."""
     if start in (b"GET ", b"POST", b"HEAD", b"PUT ", b"PATC", b"OPTI", b"DELE", b"CONN", b"TRAC", b"PRI ", b"HTTP"):
         return HTTP
     if start[:2] in (b"\x16\x03", b"\x15\x03"):  # a handshake, or the alert of a server that expects one

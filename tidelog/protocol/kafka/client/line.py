@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -11,7 +12,14 @@ from typing import Protocol, cast
 
 from tidelog.errors import OverloadedError
 from tidelog.model import Buffer, Endpoint
-from tidelog.protocol.kafka.frames import READ_BYTES, TRUSTED_BYTES, FrameError, FrameReader
+from tidelog.protocol.kafka.frames import (
+    PROTOCOL_BYTES,
+    READ_BYTES,
+    TRUSTED_BYTES,
+    FrameError,
+    FrameReader,
+    other_protocol,
+)
 
 #: The largest response that is accepted. A broker answers a fetch with one batch that is larger than the limit of the
 #: request, and a batch has at most `message.max.bytes`, whose largest value is 2 GiB.
@@ -21,6 +29,10 @@ MAX_UNSENT_BYTES = 64 * 1024 * 1024
 #: TCP keepalive: an idle connection is probed after 4 s, then once a second, and ends if four probes fail. A connection
 #: whose peer acknowledges no bytes for 8 s has ended. Some operating systems lack some of these options.
 _TCP_OPTIONS = {"TCP_KEEPIDLE": 4, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 8_000}
+
+#: How long a line listens for the first bytes of a peer that has closed a connection without a byte. A peer that speaks
+#: first does so at once.
+_LISTEN_S = 0.2
 
 
 class Line(Protocol):
@@ -55,6 +67,10 @@ class TcpLine(asyncio.BufferedProtocol):
 
     on_frame   called with each received frame
     on_ended   called if the peer cannot be reached, disconnects, or sends bytes that are no frame; the line is closed
+
+    A server of another protocol may close the connection when it receives the first request, before its own first bytes
+    have arrived. If a peer disconnects without a byte, the line therefore opens another connection, on which it sends
+    nothing, so that it can say which protocol the peer speaks.
     """
 
     def __init__(self, address: Endpoint, on_frame: Callable[[memoryview], None], on_ended: OnEnded) -> None:
@@ -66,7 +82,8 @@ class TcpLine(asyncio.BufferedProtocol):
         self._unsent: list[Buffer] = []  # until the connection exists
         self._unsent_bytes = 0
         self._is_open = True
-        self._connecting = asyncio.get_running_loop().create_task(self._connect(), name=f"the connection to {address}")
+        self._has_received = False
+        self._task = asyncio.get_running_loop().create_task(self._connect(), name=f"the connection to {address}")
 
     def send(self, frame: Sequence[Buffer]) -> None:
         transport = self._transport
@@ -85,8 +102,8 @@ class TcpLine(asyncio.BufferedProtocol):
         self._unsent_bytes = 0
         if self._transport is not None:
             self._transport.abort()
-        elif not self._connecting.get_loop().is_closed():
-            self._connecting.cancel()
+        elif not self._task.get_loop().is_closed():
+            self._task.cancel()
 
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
@@ -95,6 +112,21 @@ class TcpLine(asyncio.BufferedProtocol):
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
             self._end(f"cannot connect: {reason}")
+
+    async def _listen(self, reason: str) -> None:
+        """End the line, with the protocol in which the peer begins a connection by itself, if it does so soon."""
+        first = b""
+        with suppress(OSError, builtins.TimeoutError, asyncio.IncompleteReadError):
+            async with asyncio.timeout(_LISTEN_S):
+                reader, writer = await asyncio.open_connection(self._address.host, self._address.port)
+                try:
+                    first = await reader.readexactly(PROTOCOL_BYTES)
+                finally:
+                    writer.close()
+        if protocol := other_protocol(first):
+            self._end(f"the peer speaks {protocol} instead of Kafka's protocol", protocol)
+        else:
+            self._end(reason)
 
     def _end(self, reason: str, other_protocol: str = "") -> None:
         if self._is_open:
@@ -115,12 +147,20 @@ class TcpLine(asyncio.BufferedProtocol):
             self._transport.writelines(cast(Sequence[bytes], unsent))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end("the peer closed the connection" if exc is None else f"the connection is lost: {exc}")
+        reason = "the peer closed the connection" if exc is None else f"the connection is lost: {exc}"
+        self._transport = None
+        if self._has_received or not self._is_open:
+            self._end(reason)
+        else:
+            self._task = asyncio.get_running_loop().create_task(
+                self._listen(reason), name=f"the second connection to {self._address}"
+            )
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.space()
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._has_received = True
         for frame in self._reader.received(nbytes):
             if not self._is_open:
                 return
