@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tidelog.fetched_batches import a_batch, control_batch, unreadable_batch
+from tidelog.arrow.polled_rows import decode_answer
+from tidelog.arrow.requirement import required_schema
 from tidelog.client.consumer.fetching.fetch_buffer import MAX_CHUNKS, ConsumerRecord, FetchBuffer
 from tidelog.errors import CorruptMessageError
 from tidelog.model import TopicPartition
@@ -290,12 +295,25 @@ def test_records_of_aborted_transactions_are_passed_over() -> None:
     assert (buffer.take_records(10), buffer.position, buffer.has_data) == ([], 6, False)
 
 
+def read_as_records(buffer: FetchBuffer) -> list[Any]:
+    return [record.value for record in buffer.take_records(10)]
+
+
+def read_as_columns(buffer: FetchBuffer) -> list[Any]:
+    schema = required_schema("a test", ["value"], headers=False)
+    rows = buffer.take_decoded(partial(decode_answer, schema, 1000, buffer.topic_partition))
+    return [] if rows is None else [value for batch in rows.batches for value in batch.column("value").to_pylist()]
+
+
+@pytest.mark.parametrize("read", [read_as_records, read_as_columns])
 @pytest.mark.parametrize("check_crcs", [False, True])
-def test_consumer_checks_the_crc_of_a_batch_only_if_it_is_told_to(check_crcs: bool) -> None:
+def test_consumer_checks_the_crc_of_a_batch_only_if_it_is_told_to(
+    check_crcs: bool, read: Callable[[FetchBuffer], list[Any]]
+) -> None:
     damaged = bytearray(encode_batch([(0, None, b"damaged", ())]))
     damaged[-3] ^= 1
     buffer = FetchBuffer(TopicPartition("t", 0), 0)
     expected = pytest.raises(CorruptMessageError, match="CRC") if check_crcs else nullcontext()
     with expected:
         buffer.put(memoryview(damaged), high_watermark=1, log_start_offset=0, check_crcs=check_crcs)
-    assert [record.value for record in buffer.take_records(10)] == ([] if check_crcs else [b"damagdd"])
+    assert read(buffer) == ([] if check_crcs else [b"damagdd"])

@@ -95,12 +95,18 @@ def test_batches_collected_one_by_one_make_one_set_of_columns() -> None:
     assert as_records(collector.take()) == []
 
 
+ONE = [(T, None, b"v", ())]
+KEPT, SKIPPED = (ONE, Codec.NONE, False), (ONE, Codec.NONE, True)
+
+
 @given(
     st.lists(
         st.lists(st.tuples(written_records, st.sampled_from([Codec.NONE, Codec.ZSTD]), st.booleans()), max_size=4),
         max_size=3,
     )
 )
+@example([[KEPT], [SKIPPED, SKIPPED, KEPT]])  # the batches of two buffers, at rising positions
+@example([[KEPT, SKIPPED, KEPT]])
 def test_batches_of_several_answers_make_one_set_without_skipped_ones(
     answers: list[list[tuple[list[Written], Codec, bool]]],
 ) -> None:
@@ -116,6 +122,14 @@ def test_batches_of_several_answers_make_one_set_without_skipped_ones(
                 collector.add(answer, at, header)
                 expected += decode_records(batch)
     assert as_records(collector.take()) == expected
+
+
+def test_batch_that_is_added_twice_is_decoded_twice() -> None:
+    batch, collector = encode_batch([(T, b"k", b"v", ())]), ColumnCollector()
+    header = read_header(batch)
+    collector.add(batch, 0, header)
+    collector.add(batch, 0, header)
+    assert as_records(collector.take()) == 2 * decode_records(batch)
 
 
 @pytest.mark.parametrize(

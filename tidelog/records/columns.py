@@ -50,7 +50,8 @@ class Spans(NamedTuple):
 class RecordBuffers(NamedTuple):
     """Records by column, in the order of the log; every array has one element per record.
 
-    data              the encoded records, decompressed; other bytes may stand between them
+    data              the encoded records, decompressed, and other bytes between them, such as the headers of batches;
+                      a part of the decoded buffer if its batches are uncompressed
     offsets           int64
     timestamps        int64, ms; the broker's if the batch says LogAppendTime
     timestamp_types   int32, a `TimestampType`
@@ -100,8 +101,8 @@ class RecordBuffers(NamedTuple):
 def decode_buffers(batches: Buffer) -> RecordBuffers:
     """Return the columns of all whole batches in the buffer, including control batches.
 
-    An incomplete last batch is ignored. Raises the errors of `decode_records`, and UnsupportedForMessageFormatError for
-    an older format.
+    The buffer must not change as long as the columns are used. An incomplete last batch is ignored. Raises the errors
+    of `decode_records`, and UnsupportedForMessageFormatError for an older format.
     """
     collector = ColumnCollector()
     for position, header in iter_headers(batches):
@@ -127,10 +128,11 @@ class ColumnCollector:
         self._clear()
 
     def add(self, batches: Buffer, position: int, header: BatchHeader) -> None:
-        """Add the batch at `position`, whose header is `header`. The buffer must not change before the next `take`.
+        """Add the batch at `position`, whose header is `header`.
 
-        The call checks the decompressed size, and that the records fill the block; `take` checks the fields. Raises the
-        errors of `decode_records`, and then adds nothing.
+        The buffer must not change as long as the result of the next `take` is used. The call checks the decompressed
+        size, and that the records fill the block; `take` checks the fields. Raises the errors of `decode_records`, and
+        then adds nothing.
         """
         block = records_block(batches, position, header, self._limit, checks_crc=self._checks_crcs)
         starts = _starts(block, header.record_count)
@@ -219,23 +221,21 @@ class _JoinedData:
 
     def add_block(self, block: bytes, batches: Buffer, position: int, header: BatchHeader) -> int:
         """Add the decompressed block of the batch at `position`, and return where it starts in the joined data."""
-        start = self._size
         if header.codec != Codec.NONE:
             self._source = None
             self._pieces.append(block)
-            self._size += len(block)
-            return start
-        first, end = position + HEADER_BYTES, position + header.size_bytes
-        if self._source is batches and first >= self._source_end:
-            # The last piece grows to the end of this batch, so that the header is a gap between records.
-            self._pieces.pop()
-            start += first - self._source_end
         else:
-            self._source, self._source_start = batches, first
-        self._source_end = end
-        self._pieces.append(memoryview(batches)[self._source_start : end])
-        self._size = start + end - first
-        return start
+            first, end = position + HEADER_BYTES, position + header.size_bytes
+            if self._source is batches and first >= self._source_end:
+                # The last piece grows to the end of this batch, so that the header is a gap between records.
+                self._pieces.pop()
+                self._size += first - self._source_end
+            else:
+                self._source, self._source_start = batches, first
+            self._source_end = end
+            self._pieces.append(memoryview(batches)[self._source_start : end])
+        self._size += len(block)
+        return self._size - len(block)
 
     def joined(self) -> Buffer:
         return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)

@@ -107,12 +107,17 @@ func administering[T any](f franzGo, do func(context.Context, *kadm.Client) (T, 
 
 func (f franzGo) listed(command line, ask func(context.Context, *kadm.Client) (kadm.ListedOffsets, error)) (int64, error) {
 	return administering(f, func(ctx context.Context, admin *kadm.Client) (int64, error) {
-		listed, err := ask(ctx, admin)
-		if err != nil {
-			return 0, err
+		// A broker that has just started may not know the topic yet. Then the answer lacks the partition.
+		for deadline := time.Now().Add(timeout); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+			listed, err := ask(ctx, admin)
+			if err != nil {
+				return 0, err
+			}
+			if found, isListed := listed.Lookup(command.Topic, command.Partition); isListed {
+				return found.Offset, found.Err
+			}
 		}
-		found, _ := listed.Lookup(command.Topic, command.Partition)
-		return found.Offset, found.Err
+		return 0, fmt.Errorf("no offset of %s-%d within %v", command.Topic, command.Partition, timeout)
 	})
 }
 

@@ -37,6 +37,11 @@ class Peer:
     async def accept(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.wait_for(self._connected.get(), TIMEOUT_S)
 
+    @property
+    def has_no_connection(self) -> bool:
+        """Whether no connection waits for `accept`."""
+        return self._connected.empty()
+
     def dial(self, address: Endpoint) -> TcpLine:
         self.line = TcpLine(address, lambda frame: self._note(bytes(frame)), self._note_end)
         return self.line
@@ -125,6 +130,7 @@ async def test_peer_that_closes_ends_the_line() -> None:
         writer.write(framed(b"last"))
         writer.close()
         assert await peer.until(lambda received: len(received) == 2) == [b"last", "the peer closed the connection"]
+        assert peer.has_no_connection, "the line opens another connection only if the peer has sent nothing"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +159,7 @@ async def test_bytes_of_another_protocol_end_the_line(start: bytes, reason: str)
     ],
 )
 @on_both_loops
-async def test_peer_that_closes_unheard_is_heard_on_a_second_connection(start: bytes, reason: str) -> None:
+async def test_peer_that_closes_without_a_byte_is_connected_again(start: bytes, reason: str) -> None:
     async with connected() as (peer, _, first):
         first.close()
         second_reader, second = await peer.accept()
@@ -162,6 +168,28 @@ async def test_peer_that_closes_unheard_is_heard_on_a_second_connection(start: b
         assert await peer.until(bool) == [reason]
         async with asyncio.timeout(TIMEOUT_S):
             assert await second_reader.read() == b"", "the line sends nothing there"
+        second.close()
+
+
+@on_both_loops
+async def test_line_listens_to_a_silent_peer_for_a_short_time() -> None:
+    async with connected() as (peer, _, first):
+        first.close()
+        _, second = await peer.accept()
+        assert await peer.until(bool) == ["the peer closed the connection"]
+        second.close()
+
+
+@on_both_loops
+async def test_line_whose_listening_is_cancelled_reports_its_end() -> None:
+    async with connected() as (peer, _, first):
+        first.close()
+        _, second = await peer.accept()
+        (listening_task,) = (
+            task for task in asyncio.all_tasks() if task.get_name().startswith("the second connection")
+        )
+        listening_task.cancel()
+        assert await peer.until(bool) == ["the peer closed the connection"]
         second.close()
 
 

@@ -1,8 +1,8 @@
 """Split a stream of bytes into frames: a size (int32), then so many bytes.
 
 The claimed size is bounded, and a broker allocates memory as bytes arrive: at most twice as much as has arrived of a
-large frame. A connection that sends nothing, or only a large size, holds almost no memory. A client, which has few
-connections and asks for what it receives, allocates the memory of frames up to `TRUSTED_BYTES` at once.
+large frame. A connection that sends nothing, or only a large size, holds almost no memory. A client allocates up to
+`TRUSTED_BYTES` of a large frame at once, because it has few connections and receives only what it has requested.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ _SIZE = Struct(">i")
 #: Size of the buffer that all connections of one event loop read into.
 READ_BYTES = 64 * 1024
 #: A frame that does not fit into the shared buffer gets its own buffer after this many of its bytes have arrived. That
-#: buffer is twice as large as the bytes in it, and doubles until the frame fits.
+#: buffer is twice as large as the bytes in it, unless the reader trusts its peer, and doubles until the frame fits.
 _LARGE_BYTES = READ_BYTES // 2
 #: After a read with more frames than this, the connection reads fewer bytes at once. Splitting a whole buffer of the
 #: smallest frames would delay other connections by half a millisecond.
 _MANY_FRAMES = 100
 _READ_BYTES_OF_MANY = 4 * 1024
 
-#: A client allocates the memory of a frame up to this size when the frame begins, so that its bytes are never moved.
+#: A client allocates so much memory of a large frame when the frame begins, so that the buffer need not grow.
 TRUSTED_BYTES = 16 * 1024 * 1024
 
 #: The number of first bytes that show which protocol a peer speaks.
@@ -49,7 +49,7 @@ class FrameReader:
 
     max_frame_bytes   a larger frame is refused (`socket_request_max_bytes`)
     shared            the buffer of READ_BYTES of the event loop; its bytes are used before another connection reads
-    trusted_bytes     the memory of a large frame up to this size is allocated at once
+    trusted_bytes     the memory that a large frame gets at once, at most its size
     """
 
     __slots__ = (

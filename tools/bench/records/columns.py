@@ -47,7 +47,7 @@ def benchmark(size: int, rows: int, ratio: str, rate: str) -> Benchmark:
     """Return the benchmark for values of `size` bytes, with the aims of the ratio to confluent-kafka and of the scan.
 
     The readers of columns read `rows` records from the first to the last, and the readers of single records the first
-    sixth of them. The bytes alone are read by `poll_batches`, which no reader of the same connection can exceed.
+    sixth of them. The bytes alone are read by `poll_batches`, which bounds every reader of Tidelog.
     """
     name = f"columns-{size}B"
     values = in_words(size)
@@ -126,7 +126,7 @@ def _seconds(read: Callable[[_Topic], int], topic: _Topic, expected: int) -> flo
 
 
 def _rate(read: Callable[[_Topic], int], topic: _Topic) -> float:
-    """Return how many records the read has in a second. It may end with a poll that has more than `topic.rows`."""
+    """Return the records per second of this read. The last poll may exceed `topic.rows`."""
     started = time.perf_counter()
     found = read(topic)
     seconds = time.perf_counter() - started

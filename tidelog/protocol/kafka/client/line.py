@@ -1,9 +1,8 @@
-"""Carry whole frames over one TCP connection, which never reconnects."""
+"""Carry whole frames over one TCP connection. A line never reconnects, and a connection that ends has no successor."""
 
 from __future__ import annotations
 
 import asyncio
-import builtins
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -69,8 +68,8 @@ class TcpLine(asyncio.BufferedProtocol):
     on_ended   called if the peer cannot be reached, disconnects, or sends bytes that are no frame; the line is closed
 
     A server of another protocol may close the connection when it receives the first request, before its own first bytes
-    have arrived. If a peer disconnects without a byte, the line therefore opens another connection, on which it sends
-    nothing, so that it can say which protocol the peer speaks.
+    have arrived. If a peer disconnects without a byte, the line therefore opens another connection and sends nothing,
+    so that the reason of the end names the peer's protocol.
     """
 
     def __init__(self, address: Endpoint, on_frame: Callable[[memoryview], None], on_ended: OnEnded) -> None:
@@ -114,19 +113,21 @@ class TcpLine(asyncio.BufferedProtocol):
             self._end(f"cannot connect: {reason}")
 
     async def _listen(self, reason: str) -> None:
-        """End the line, with the protocol in which the peer begins a connection by itself, if it does so soon."""
-        first = b""
-        with suppress(OSError, builtins.TimeoutError, asyncio.IncompleteReadError):
-            async with asyncio.timeout(_LISTEN_S):
-                reader, writer = await asyncio.open_connection(self._address.host, self._address.port)
-                try:
-                    first = await reader.readexactly(PROTOCOL_BYTES)
-                finally:
-                    writer.close()
-        if protocol := other_protocol(first):
-            self._end(f"the peer speaks {protocol} instead of Kafka's protocol", protocol)
-        else:
-            self._end(reason)
+        """Open another connection, send nothing, and end the line.
+
+        The reason of the end names the peer's protocol if the peer sends its first bytes within `_LISTEN_S`.
+        """
+        protocol = ""
+        try:
+            with suppress(OSError, asyncio.IncompleteReadError):  # a TimeoutError is an OSError
+                async with asyncio.timeout(_LISTEN_S):
+                    reader, writer = await asyncio.open_connection(self._address.host, self._address.port)
+                    try:
+                        protocol = other_protocol(await reader.readexactly(PROTOCOL_BYTES))
+                    finally:
+                        writer.close()
+        finally:
+            self._end(f"the peer speaks {protocol} instead of Kafka's protocol" if protocol else reason, protocol)
 
     def _end(self, reason: str, other_protocol: str = "") -> None:
         if self._is_open:
@@ -149,12 +150,13 @@ class TcpLine(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         reason = "the peer closed the connection" if exc is None else f"the connection is lost: {exc}"
         self._transport = None
-        if self._has_received or not self._is_open:
-            self._end(reason)
-        else:
+        is_closed_by_peer = exc is None or isinstance(exc, ConnectionResetError)
+        if self._is_open and is_closed_by_peer and not self._has_received:
             self._task = asyncio.get_running_loop().create_task(
                 self._listen(reason), name=f"the second connection to {self._address}"
             )
+        else:
+            self._end(reason)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.space()
