@@ -95,8 +95,8 @@ def test_batches_collected_one_by_one_make_one_set_of_columns() -> None:
     assert as_records(collector.take()) == []
 
 
-ONE = [(T, None, b"v", ())]
-KEPT, SKIPPED = (ONE, Codec.NONE, False), (ONE, Codec.NONE, True)
+KEPT = ([(T, None, b"kept", ())], Codec.NONE, False)
+SKIPPED = ([(T, None, b"skipped", ())], Codec.NONE, True)
 
 
 @given(
