@@ -27,7 +27,7 @@ def topic_id(cluster: RunningCluster) -> str:
 
 def assign(cluster: RunningCluster, replicas: dict[int, tuple[int, ...]]) -> None:
     """Create the topic as an operator's tool does that does not check which brokers are alive."""
-    assignment = TopicAssignment("t", "AnotherTopicOfThatName", replicas)
+    assignment = TopicAssignment("t", "AnotherTopicOfThatNamQ", replicas)
     with cluster.zookeeper() as client:
         configs = znodes.encode_topic_config({"min.insync.replicas": "2"})
         client.create(znodes.topic_config_path("t"), configs)
@@ -67,7 +67,7 @@ def test_topic_recreated_while_a_broker_was_paused_has_no_old_records(cluster: R
                 cluster.restart(sleeper)
             else:
                 on_topic_recreated = [
-                    FetchPartition(*tp, -1, 0, 1 << 20, topic_id="AnotherTopicOfThatName") for tp in tps
+                    FetchPartition(*tp, -1, 0, 1 << 20, topic_id="AnotherTopicOfThatNamQ") for tp in tps
                 ]
                 with ThreadPoolExecutor() as asking:  # when it wakes up it finds the questions waiting
                     answers = [

@@ -100,7 +100,6 @@ def test_vanished_directory_moves_only_its_own_leaderships(cluster: RunningClust
             first, second = cluster.admin.describe_log_dirs([1])[1]
             assert (first.path, first.error_code, len(first.replicas)) == (str(broker.first), 0, len(here))
             assert (second.path, second.error_code, second.replicas) == (str(broker.second), StorageError.code, ())
-            assert second.error_message
             under.workload.wait_acknowledged(200)
             for tp in here:
                 assert 1 in cluster.znode(tp).state.isr

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from node.net.zeromq.connection import Connection
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.coordinators import coordinator
 from tests.processes.harness.waiting import wait_for
@@ -22,6 +21,7 @@ from tidelog.errors import error_for, raise_first
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.model import Endpoint
 from tidelog.protocol.group_messages import OffsetCommitPartition, OffsetCommitRequest, OffsetCommitResponse
+from tidelog.protocol.kafka.client.connection import Connection
 from tools.check.toolbox import DUMP_TOOL, NotRun, kafka_command
 
 KEPT = TopicPartition(OFFSETS_TOPIC, 0)

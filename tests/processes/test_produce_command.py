@@ -22,10 +22,11 @@ COMMAND = Path(sys.executable).parent / "tidelog"
 PARTITIONS = 6
 
 
-def start_producing(cluster: RunningCluster, topic: str, source: Path) -> subprocess.Popen[bytes]:
+def start_producing(cluster: RunningCluster, topic: str) -> subprocess.Popen[bytes]:
+    """Start the command, which reads lines from a pipe."""
     environment = {**os.environ, "TIDELOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
-    with source.open("rb") as lines:
-        return subprocess.Popen([str(COMMAND), "produce", topic], stdin=lines, stderr=subprocess.PIPE, env=environment)
+    command = [str(COMMAND), "produce", topic]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
 
 
 def committed(cluster: RunningCluster, topic: str) -> int:
@@ -34,15 +35,16 @@ def committed(cluster: RunningCluster, topic: str) -> int:
 
 
 def kill_a_leader_in_the_middle(cluster: RunningCluster, topic: str, source: Path, count: int) -> None:
-    """Produce `source`, SIGKILL the leader of a partition on the way, restart it; the command must not notice."""
-    tps = cluster.create_topic(topic, PARTITIONS)
-    producing = start_producing(cluster, topic, source)
+    """Produce half of `source`, SIGKILL the leader of a partition, produce the rest; the command must not notice."""
+    tps, lines = cluster.create_topic(topic, PARTITIONS), source.read_bytes()
+    producing = start_producing(cluster, topic)
     try:
+        assert producing.stdin is not None
+        producing.stdin.write(lines[: len(lines) // 2])
         wait_for("a fifth of the lines", lambda: committed(cluster, topic) > count // 5)
         victim = cluster.leader(tps[0])
         cluster.kill(victim)
-        assert producing.poll() is None, "the kill came too late to bite"
-        _, complaint = producing.communicate(timeout=120)
+        _, complaint = producing.communicate(lines[len(lines) // 2 :], timeout=120)
     finally:
         producing.kill()
         producing.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import threading
 import time
@@ -35,9 +36,8 @@ with Consumer(bootstrap_servers=sys.argv[1], auto_offset_reset="earliest", **muc
     consumer.assign([TopicPartition("bulk", 0)])
     while True:
         consumer.seek_to_beginning(TopicPartition("bulk", 0))
-        for _ in range(4):
-            if consumer.poll(timeout_ms=1000):
-                print("read", flush=True)
+        print("reads", flush=True)
+        consumer.poll(timeout_ms=1000)
 """
 
 
@@ -71,11 +71,13 @@ def test_stalled_consumer_does_not_delay_other_clients(cluster: RunningCluster) 
             producer.send(bulk.topic, bytes(BULK_BYTES), partition=0)
     with ordeal(cluster, [tp]) as under, client(READ, cluster.bootstrap_servers) as reader:
         stopped_at = 0.0
+        delays_s = itertools.cycle(number / 500 for number in range(30))  # an answer takes some 50 ms
 
         def stop_within_an_answer() -> str:
             """Stop the reader, and continue it if the kernel takes the rest of the answer."""
             nonlocal stopped_at
             assert reader.stdout is not None and reader.stdout.readline()
+            time.sleep(next(delays_s))
             reader.send_signal(signal.SIGSTOP)
             stopped_at = time.monotonic()
             with suppress(AssertionError):
