@@ -136,14 +136,14 @@ class FrameReader:
     def _error(self, size: int, begin: int, end: int) -> FrameError | None:
         if self._is_first:
             self._is_first = False
-            if protocol := other_protocol(bytes(self._shared[begin:end][:PROTOCOL_BYTES])):
+            if protocol := recognized_protocol(bytes(self._shared[begin:end][:PROTOCOL_BYTES])):
                 return FrameError(f"speaks {protocol} instead of Kafka's protocol", protocol)
         if not 0 <= size <= self._max_frame_bytes:
             return FrameError(f"claims a frame of {size} bytes; at most {self._max_frame_bytes} are allowed")
         return None
 
 
-def other_protocol(start: bytes) -> str:
+def recognized_protocol(start: bytes) -> str:
     """Return "HTTP", "TLS" or "ZeroMQ" if that protocol begins with these PROTOCOL_BYTES, otherwise ""."""
     if start in (b"GET ", b"POST", b"HEAD", b"PUT ", b"PATC", b"OPTI", b"DELE", b"CONN", b"TRAC", b"PRI ", b"HTTP"):
         return HTTP

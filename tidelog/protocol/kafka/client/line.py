@@ -1,4 +1,4 @@
-"""Carry whole frames over one TCP connection. A line never reconnects, and a connection that ends has no successor."""
+"""Carry whole frames over one TCP connection, which never reconnects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidelog.protocol.kafka.frames import (
     TRUSTED_BYTES,
     FrameError,
     FrameReader,
-    other_protocol,
+    recognized_protocol,
 )
 
 #: The largest response that is accepted. A broker answers a fetch with one batch that is larger than the limit of the
@@ -123,7 +123,7 @@ class TcpLine(asyncio.BufferedProtocol):
                 async with asyncio.timeout(_LISTEN_S):
                     reader, writer = await asyncio.open_connection(self._address.host, self._address.port)
                     try:
-                        protocol = other_protocol(await reader.readexactly(PROTOCOL_BYTES))
+                        protocol = recognized_protocol(await reader.readexactly(PROTOCOL_BYTES))
                     finally:
                         writer.close()
         finally:
