@@ -265,7 +265,8 @@ class Broker:
             max_lag_ms=settings.replica_lag_time_max_ms,
             topic_defaults=self._dynamic.current.topic_defaults,
             on_storage_error=self.end,
-            cut_off=self._may_be_deposed,
+            cut_off=lambda: self._session.cut_off or self._is_shutting_down,
+            may_be_deposed=self._may_be_deposed,
             events=self._events,
             loop_budget=loop_budget,
         )
@@ -295,8 +296,7 @@ class Broker:
             settings,
             zk_client,
             lambda request: controller_client.ask(request, self._elector.topics.create_topics, CREATION_TIMEOUT_MS),
-            # ZooKeeper may end a session at once on behalf of another client. The lost connection is the first sign.
-            may_be_deposed=lambda: self._may_be_deposed() or not zk_client.store.connected,
+            may_be_deposed=self._may_be_deposed,
             rng=self._environment.rng,
         )
         self._auto_creation = AutoTopicCreation(
@@ -432,7 +432,7 @@ class Broker:
     # --- session and registration ------------------------------------------------------------------------------
 
     def _may_be_deposed(self) -> bool:
-        return self._session.cut_off or self._is_shutting_down
+        return self._session.may_have_ended or self._is_shutting_down
 
     def _on_registration_lost(self) -> None:
         self._identity.broker_epoch = -1

@@ -68,6 +68,14 @@ class ZooKeeperSession:
         return self.silence_ms >= self._store.session_timeout_ms
 
     @property
+    def may_have_ended(self) -> bool:
+        """Return whether the session may have ended, also before its timeout.
+
+        ZooKeeper may end a session at once on behalf of another client. The lost connection is the first sign of that.
+        """
+        return self.cut_off or not self._store.connected
+
+    @property
     def silence_ms(self) -> int:
         """Return the time since this broker has sent the last request that ZooKeeper confirmed."""
         return self._clock.monotonic_ms() - self._store.confirmed_at_ms

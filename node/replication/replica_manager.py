@@ -48,6 +48,9 @@ class ReplicaManager:
                         is in its controlled shutdown. Then only answers are allowed that the whole ISR confirms, or
                         that are about committed records. The value is computed on each access, because a process that
                         was paused (SIGSTOP) finds waiting requests before any of its timers has run
+    may_be_deposed      True also while there is no connection to ZooKeeper, because the session may have been ended
+                        early. Then no answer may say that a log ends, because a new leader may have more records.
+                        Records are still accepted, because most lost connections return in the same session
     loop_budget         limits the work for disks in one turn of the event loop
     on_storage_error    called once when no log directory is left; by then every replica is offline
     leader_epoch_fence  the last state of each partition that this broker has acted on, also before its restart
@@ -69,6 +72,7 @@ class ReplicaManager:
         offload_flush: OffloadFlush | None = None,
         on_storage_error: Callable[[StorageError], None] = lambda error: None,
         cut_off: Callable[[], bool] = lambda: False,
+        may_be_deposed: Callable[[], bool] = lambda: False,
         events: Events = NO_EVENTS,
         loop_budget: LoopBudget | None = None,
     ) -> None:
@@ -77,6 +81,7 @@ class ReplicaManager:
         self.purgatories = purgatories
         self.clock = clock
         self._cut_off = cut_off
+        self._may_be_deposed = may_be_deposed
         self.events = events
         self.loop_budget = loop_budget or LoopBudget()
         self._logs = logs
@@ -109,6 +114,11 @@ class ReplicaManager:
     def cut_off(self) -> bool:
         """Return whether another broker may lead the partitions that this broker leads."""
         return self._cut_off()
+
+    @property
+    def may_be_deposed(self) -> bool:
+        """Return whether another broker may lead these partitions, also if the session was ended early."""
+        return self._may_be_deposed()
 
     @property
     def controller_epoch(self) -> int:

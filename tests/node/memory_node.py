@@ -140,6 +140,7 @@ class Node:
 
         self.fetchers = ReplicaFetchers(FetchSettings(broker_id), opener, clock)
         self.cut_off = False
+        self.connected = True
         self.replicas = ReplicaManager(
             broker_id,
             logs=directory,
@@ -153,6 +154,7 @@ class Node:
             offload_flush=None if threads else self._flush_slowly,
             on_storage_error=self.storage_errors.append,
             cut_off=lambda: self.cut_off,
+            may_be_deposed=lambda: self.cut_off or not self.connected,
             events=events,
         )
         settings = broker_settings(broker_id, **network.group_settings)

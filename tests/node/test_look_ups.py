@@ -199,12 +199,13 @@ async def test_epochs_end_where_the_next_one_begins() -> None:
         assert answers == [(0, 0, 1), (0, 1, 2), (0, -1, -1), (FencedLeaderEpochError.code, -1, -1)]
 
 
+@pytest.mark.parametrize("lost", ["cut_off", "connection"])
 @on_virtual_time
-async def test_cut_off_leader_does_not_deny_a_later_epoch() -> None:
+async def test_cut_off_leader_does_not_deny_a_later_epoch(lost: str) -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
-        cluster.leader.cut_off = True
+        cluster.leader.cut_off, cluster.leader.connected = lost == "cut_off", lost != "connection"
         answers = []
         follower = cluster.nodes[2]
         for asked, replica_id, sender_epoch in ((0, -1, -1), (1, -1, -1), (1, 2, follower.epoch)):

@@ -190,17 +190,36 @@ async def test_leader_cut_off_from_zookeeper_gives_only_safe_answers() -> None:
 
 
 @on_virtual_time
-async def test_cut_off_leader_does_not_call_an_offset_out_of_range() -> None:
+async def test_leader_whose_session_may_be_over_denies_no_later_record() -> None:
+    """Found by the simulator: a session was ended early, and the old leader returned an end that was long exceeded."""
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        leader = cluster.leader
+        leader.connected = False
+        for timestamp in (LATEST_TIMESTAMP, MAX_TIMESTAMP, T0 + 10_000_000):
+            assert (await leader.look_up(timestamp))[0] == OffsetNotAvailableError.code
+        assert await leader.look_up(EARLIEST_TIMESTAMP) == (0, 0, -1)
+        assert await leader.look_up(T0) == (0, 0, T0)
+        assert await cluster.produce(b"b", acks=1) == (0, 1), "most lost connections return in the same session"
+        assert await cluster.produce(b"c") == (0, 2)
+        leader.connected = True
+        assert (await leader.look_up(LATEST_TIMESTAMP))[:2] == (0, 3)
+
+
+@pytest.mark.parametrize("lost", ["cut_off", "connection"])
+@on_virtual_time
+async def test_cut_off_leader_does_not_call_an_offset_out_of_range(lost: str) -> None:
     """Found by chaos: a fetch without a leader epoch asked a deposed leader for an offset acknowledged since then."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
         leader = cluster.leader
-        leader.cut_off = True
+        leader.cut_off, leader.connected = lost == "cut_off", lost != "connection"
         assert (await leader.fetch(fetch_request(2)))[0] == OffsetNotAvailableError.code
         assert (await leader.fetch(fetch_request(-1)))[0] == OffsetOutOfRangeError.code
         assert (await leader.fetch(fetch_request(0)))[:2] == (0, [b"a"])
-        leader.cut_off = False
+        leader.cut_off, leader.connected = False, True
         assert (await leader.fetch(fetch_request(2)))[0] == OffsetOutOfRangeError.code
 
 

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper, NetworkConditions
-from cluster.zookeeper.store import OutcomeUnknownError
+from cluster.zookeeper.store import OutcomeUnknownError, SessionChanged, SessionState, StoreEvent
 from node.process.watchdog import Watchdog
 from node.process.zookeeper_session import ZooKeeperSession
 from tests.hand_clock import HandClock
@@ -57,6 +57,26 @@ async def test_session_is_cut_off_one_timeout_after_the_last_confirmation() -> N
     for _ in range(5):  # the first heartbeat is answered within as many iterations of the loop
         await asyncio.sleep(0)
     assert not session.cut_off, "the heartbeat was answered"
+    await session.stop()
+
+
+@on_virtual_time
+async def test_session_without_a_connection_may_have_ended() -> None:
+    zookeeper = MemoryZooKeeper(VirtualClock(), TIMEOUT_MS)
+    store = zookeeper.connect()
+    session = ZooKeeperSession(store, VirtualClock(), Watchdog(TIMEOUT_MS, lambda: None))
+    await session.start()
+    found: dict[SessionState, bool] = {}
+
+    def note(event: StoreEvent) -> None:
+        if isinstance(event, SessionChanged):
+            found[event.state] = session.may_have_ended
+
+    store.subscribe(note)
+    zookeeper.expire(store.session_id)
+    await asyncio.sleep(1)
+    assert found[SessionState.SUSPENDED] and not found[SessionState.CONNECTED]
+    assert not session.may_have_ended
     await session.stop()
 
 

@@ -205,7 +205,7 @@ def _end_of_epoch(replicas: ReplicaManager, part: EpochPartition, *, for_consume
     try:
         replica = replicas.get_or_raise(TopicPartition(part.topic, part.partition))
         replica.leader_or_raise(part.current_leader_epoch)
-        if replicas.cut_off and for_consumer and part.leader_epoch > replica.partition.leader_epoch:
+        if replicas.may_be_deposed and for_consumer and part.leader_epoch > replica.partition.leader_epoch:
             # Another broker may lead in that epoch already. The answer "no such epoch" would make a consumer reset its
             # position.
             raise OffsetNotAvailableError(f"{replica.topic_partition}: another broker may lead now; retry")

@@ -46,4 +46,6 @@ def find_read_bounds(
     if replica_id != CONSUMER_REPLICA_ID:
         return ReadBounds(replica, replica.log.log_end_offset, True)
     partition = replica.partition
-    return ReadBounds(replica, partition.high_watermark, partition.high_watermark_is_known and not replicas.cut_off)
+    return ReadBounds(
+        replica, partition.high_watermark, partition.high_watermark_is_known and not replicas.may_be_deposed
+    )

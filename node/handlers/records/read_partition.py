@@ -55,7 +55,7 @@ def read_partition(
     try:
         if not replica.leads_in(leader_epoch):
             replica.leader_or_raise(requested.current_leader_epoch)
-        if requested.fetch_offset > log.log_end_offset and not for_follower and replicas.cut_off:
+        if requested.fetch_offset > log.log_end_offset and not for_follower and replicas.may_be_deposed:
             # Another broker may lead now and have more records. The answer "out of range" would make a consumer reset
             # its position.
             raise OffsetNotAvailableError(
