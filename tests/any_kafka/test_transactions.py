@@ -44,9 +44,10 @@ def test_reader_of_committed_records_skips_aborted_transactions(cluster: AnyClus
 
         def is_read() -> bool:
             found.extend(record.value or b"" for record in consumer.poll(500).get(tp, ()))
-            return consumer.position(tp) == consumer.end_offsets([tp])[tp]
+            # Kafka confirms a commit before its markers are in the log, so that the end may rise later.
+            return len(found) >= len(expected) and consumer.position(tp) == consumer.end_offsets([tp])[tp]
 
-        wait_for("the end to be reached", is_read, 60)
+        wait_for("all records to be read", is_read, 60)
         assert sorted(found) == expected
     scan = tidelog.scan(
         tp.topic,
