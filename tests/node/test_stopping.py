@@ -111,20 +111,20 @@ async def test_broker_in_controlled_shutdown_reports_no_log_end(
     led: list[list[TopicPartition]] = []
 
     async def ask(line: object, request: object, *_: object) -> ControlledShutdownResponse:
-        cut_off.append(broker.replicas.cut_off)
+        cut_off.append(broker.replicas.cut_off and broker.replicas.may_be_deposed)
         if outcome == "never":
             await asyncio.Event().wait()
         return ControlledShutdownResponse(0, (DescribePartition(*kept),))
 
     async def stop(housekeeping: MaintenanceLoop) -> None:
         led.append(broker.replicas.led())
-        cut_off.append(broker.replicas.cut_off)
+        cut_off.append(broker.replicas.cut_off and broker.replicas.may_be_deposed)
 
     monkeypatch.setattr(ControllerClient, "ask", ask)
     monkeypatch.setattr(MaintenanceLoop, "stop", stop)
     await broker.start()
     await lead(broker, moved, kept)
-    assert not broker.replicas.cut_off
+    assert not broker.replicas.cut_off and not broker.replicas.may_be_deposed
     await broker.stop()
     assert cut_off == [True, True]
     assert led == [[kept] if outcome == "in time" else [moved, kept]]
