@@ -31,7 +31,7 @@ _PORT = 9_999
 _SCRIPT = f"""
 import json, socket, sys, time
 line = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-line.bind(("", {_PORT}))
+line.bind((sys.argv[1], {_PORT}))
 print("ready", flush=True)
 for order in map(json.loads, sys.stdin):
     heard = {{}}
@@ -117,6 +117,7 @@ async def network_stage(directory: Path) -> AsyncIterator[Stage]:
                 sys.executable,
                 "-c",
                 _SCRIPT,
+                network.address(name),  # the clients are in the machine's own network, beside those of other tests
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
             )
