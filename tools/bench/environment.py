@@ -52,8 +52,8 @@ class ClusterUnderTest:
         self.wait_in_sync(topic)
         return [TopicPartition(topic, number) for number in range(partitions)]
 
-    def wait_in_sync(self, topic: str) -> None:
-        wait_for(f"all replicas of {topic} in sync", lambda: self._in_sync(topic))
+    def wait_in_sync(self, topic: str, timeout_s: float = 60) -> None:
+        wait_for(f"all replicas of {topic} in sync", lambda: self._in_sync(topic), timeout_s)
 
     def _in_sync(self, topic: str) -> bool:
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import NamedTuple
 
 from tidelog import Producer, TopicPartition
 from tools.bench.environment import BenchEnvironment, Benchmark, ClusterUnderTest
@@ -14,6 +15,7 @@ from tools.bench.results import Figure
 
 PARTITIONS = 1_000
 _TIMEOUT_S = 60.0
+_IN_SYNC_S = 600.0
 
 _LAST = Figure(
     "cluster-failover.last", f"SIGKILL of a leader, {PARTITIONS:,} partitions: to the last acknowledgement", "s", "≤ 2",
@@ -28,12 +30,25 @@ _LAST_CONTROLLER = Figure(
 def measure(env: BenchEnvironment) -> dict[str, float]:
     with env.fresh_cluster() as cluster:
         tps = cluster.create_topic(PARTITIONS)
-        first, last = _gap(cluster, tps, of_controller=False)
-        _, last_of_controller = _gap(cluster, tps, of_controller=True)
-    return {_LAST.key: last, _FIRST.key: first, _LAST_CONTROLLER.key: last_of_controller}
+        of_leader = gap(cluster, tps, of_controller=False)
+        of_controller = gap(cluster, tps, of_controller=True)
+    return {
+        _LAST.key: of_leader.last_s,
+        _FIRST.key: of_leader.first_s,
+        _LAST_CONTROLLER.key: of_controller.last_s,
+    }
 
 
-def _gap(cluster: ClusterUnderTest, tps: list[TopicPartition], *, of_controller: bool) -> tuple[float, float]:
+class Gap(NamedTuple):
+    """The times in seconds from a kill to the first and the last acknowledgement, and of the start afterwards."""
+
+    first_s: float
+    last_s: float
+    start_s: float
+
+
+def gap(cluster: ClusterUnderTest, tps: list[TopicPartition], *, of_controller: bool) -> Gap:
+    """Kill a broker that leads some of the partitions, start it again, and wait until all replicas are in sync."""
     topic = tps[0].topic
     victim, led = cluster.leader_of_some(tps, controller=of_controller)
     value = os.urandom(100)
@@ -49,9 +64,11 @@ def _gap(cluster: ClusterUnderTest, tps: list[TopicPartition], *, of_controller:
             future.add_callback(lambda _: acknowledged.append(time.monotonic()))
         for future in futures:
             future.get(_TIMEOUT_S)
+    restarted = time.monotonic()
     cluster.restart(victim)
-    cluster.wait_in_sync(topic)
-    return acknowledged[0] - killed, acknowledged[-1] - killed
+    started = time.monotonic()
+    cluster.wait_in_sync(topic, _IN_SYNC_S)
+    return Gap(acknowledged[0] - killed, acknowledged[-1] - killed, started - restarted)
 
 
 BENCHMARK = Benchmark(

@@ -1,0 +1,1 @@
+"""Benchmarks of clusters with many partitions. Start with `partitions.py`."""
