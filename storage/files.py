@@ -18,7 +18,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from storage.descriptor_reserve import NO_RESERVE, NONE_LEFT, DescriptorReserve, OutOfDescriptorsError
+from storage.descriptor_reserve import NONE_LEFT, OutOfDescriptorsError
+from storage.open_files import Descriptor, OpenFiles
 from tidelog.errors import StorageError
 from tidelog.model import Buffer
 
@@ -149,47 +150,46 @@ class Files(Protocol):
 class RealFile:
     """`File` over a descriptor of the operating system."""
 
-    __slots__ = ("_fd", "_flags", "_reserve", "path")
+    __slots__ = ("_descriptor", "_open_files", "path")
 
-    def __init__(self, path: Path, *, create: bool = True, reserve: DescriptorReserve = NO_RESERVE) -> None:
+    def __init__(self, path: Path, *, create: bool = True, open_files: OpenFiles | None = None) -> None:
         self.path = path
-        self._reserve = reserve
-        self._flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        self._fd = -1
-
-    def _open(self) -> int:
-        self._fd = self._reserve.obtain(os.open, self.path, self._flags, 0o644)
-        return self._fd
+        self._open_files = OpenFiles() if open_files is None else open_files
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        self._descriptor = Descriptor(self._open_files, path, flags)
 
     def size(self) -> int:
         try:
-            return os.fstat(self._fd if self._fd >= 0 else self._open()).st_size
+            with self._descriptor as fd:
+                return os.fstat(fd).st_size
         except OSError as error:
             raise _storage_error(self.path, error) from error
 
     def modified_ms(self) -> int:
         try:
-            # By the path if the file is not open, so that a call for all segments of a log does not open them all.
-            return os.stat(self._fd if self._fd >= 0 else self.path).st_mtime_ns // 1_000_000
+            # By the path, so that a call for all segments of a log opens none of them.
+            return os.stat(self.path).st_mtime_ns // 1_000_000
         except OSError as error:
             raise _storage_error(self.path, error) from error
 
     def set_modified_ms(self, timestamp_ms: int) -> None:
         try:
-            fd = self._fd if self._fd >= 0 else self._open()
-            os.utime(fd, ns=(timestamp_ms * 1_000_000, timestamp_ms * 1_000_000))
+            with self._descriptor as fd:
+                os.utime(fd, ns=(timestamp_ms * 1_000_000, timestamp_ms * 1_000_000))
         except OSError as error:
             raise _storage_error(self.path, error) from error
 
     def read(self, position: int, count: int) -> bytes:
         try:
-            return read_at(self._fd if self._fd >= 0 else self._open(), count, position)
+            with self._descriptor as fd:
+                return read_at(fd, count, position)
         except OSError as error:
             raise _storage_error(self.path, error) from error
 
     def send(self, position: int, count: int, socket: int) -> int:
         try:
-            sent = os.sendfile(socket, self._fd if self._fd >= 0 else self._open(), position, count)
+            with self._descriptor as fd:
+                sent = os.sendfile(socket, fd, position, count)
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -202,23 +202,24 @@ class RealFile:
 
     def write(self, position: int, parts: Sequence[Buffer]) -> None:
         try:
-            fd = self._fd if self._fd >= 0 else self._open()
-            written = os.pwritev(fd, parts, position) if len(parts) <= _MOST_PARTS else 0
-            if written != sum(map(len, parts)):
-                _write_rest(fd, position, b"".join(parts), written)
+            with self._descriptor as fd:
+                written = os.pwritev(fd, parts, position) if len(parts) <= _MOST_PARTS else 0
+                if written != sum(map(len, parts)):
+                    _write_rest(fd, position, b"".join(parts), written)
         except OSError as error:
             raise _storage_error(self.path, error) from error
 
     def truncate(self, size: int) -> None:
         try:
-            os.ftruncate(self._fd if self._fd >= 0 else self._open(), size)
+            with self._descriptor as fd:
+                os.ftruncate(fd, size)
         except OSError as error:
             raise _storage_error(self.path, error) from error
 
     def fsync(self) -> None:
         try:
-            # A descriptor of its own: if the owner closes the file meanwhile, its number may be given to another file.
-            fd = self._reserve.obtain(os.open, self.path, os.O_RDONLY | os.O_CLOEXEC)
+            # A descriptor of its own, because a missing file is not created.
+            fd = self._open_files.reserve.obtain(os.open, self.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(fd)
             finally:
@@ -229,10 +230,8 @@ class RealFile:
             raise _storage_error(self.path, error) from error
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            with _errors_of(self.path):
-                os.close(fd)
+        with _errors_of(self.path):
+            self._descriptor.close()
 
 
 class _FileLock:
@@ -250,11 +249,12 @@ class _FileLock:
 class RealFiles:
     """`Files` on the machine's own file system."""
 
-    def __init__(self, reserve: DescriptorReserve = NO_RESERVE) -> None:
-        self._reserve = reserve
+    def __init__(self, open_files: OpenFiles | None = None) -> None:
+        self._open_files = OpenFiles() if open_files is None else open_files
+        self._reserve = self._open_files.reserve
 
     def open(self, path: Path, *, create: bool = True) -> File:
-        return RealFile(path, create=create, reserve=self._reserve)
+        return RealFile(path, create=create, open_files=self._open_files)
 
     def exists(self, path: Path) -> bool:
         with _errors_of(path):

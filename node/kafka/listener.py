@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -86,8 +87,11 @@ class ListenerLimits(NamedTuple):
     max_idle_ms        the setting `connections_max_idle_ms`
     max_frame_bytes    the setting `socket_request_max_bytes`
     max_memory_bytes   the setting `queued_max_request_bytes`
+
+    `max_connections_of_process` is for all listeners together, because they share the descriptors of the process.
     """
 
+    max_connections_of_process: int = sys.maxsize
     max_connections: int = 10_000
     max_connections_per_ip: int = 10_000
     max_idle_ms: int = 600_000
@@ -212,17 +216,20 @@ class KafkaListener:
     def opened(self, connection: Connection) -> bool:
         """Count a connection. Return False if there are too many, of this address or of all, or the listener stops."""
         address, limits = connection.peer[0], self._limits
-        of_all, of_address = len(self._connections), self._by_address[address]
+        of_process, of_all, of_address = len(self._clients), len(self._connections), self._by_address[address]
+        too_many_of_process = of_process >= limits.max_connections_of_process
         too_many = of_all >= limits.max_connections
         too_many_of_address = of_address >= limits.max_connections_per_ip
         self._connections[connection] = self._clients.add(self._name, connection.peer, connection.traffic)
         self._by_address[address] += 1
-        if too_many:
+        if too_many_of_process:
+            self.log_closing(connection, _without_descriptor(of_process))
+        elif too_many:
             self.log_closing(connection, _one_too_many(f"{of_all} are open", "max_connections", limits.max_connections))
         elif too_many_of_address:
             found = f"{of_address} of its address are open"
             self.log_closing(connection, _one_too_many(found, "max_connections_per_ip", limits.max_connections_per_ip))
-        return not (too_many or too_many_of_address or self._is_stopping)
+        return not (too_many_of_process or too_many or too_many_of_address or self._is_stopping)
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection that has closed. An unknown one has no effect."""
@@ -417,6 +424,14 @@ def _one_too_many(found: str, setting: str, limit: int) -> FrameError:
     """Return the refusal of a connection beyond a limit. `found` says how many connections are open."""
     return FrameError(
         f"is one connection too many: {found}, and {setting}={limit}; raise the setting if these clients are wanted"
+    )
+
+
+def _without_descriptor(of_process: int) -> FrameError:
+    """Return the refusal of a connection because the other descriptors of the process are for files."""
+    return FrameError(
+        f"is one connection too many: {of_process} are open, and the broker's other file descriptors are for logs; "
+        "raise the limit of open files (ulimit -n) if these clients are wanted"
     )
 
 

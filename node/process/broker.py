@@ -372,14 +372,17 @@ class Broker:
             self._clock,
             settle=self._replicas.purgatories.complete_ready,
             now_ns=self._environment.monotonic_ns,
-            limits=listener_limits(self._dynamic.current),
+            limits=self._listener_limits(),
             serve=self._environment.serve,
             clients=self._clients,
         )
-        self._dynamic.subscribe(lambda: opened.replace_limits(listener_limits(self._dynamic.current)))
+        self._dynamic.subscribe(lambda: opened.replace_limits(self._listener_limits()))
         await opened.start()
         self._undo.push_async_callback(opened.stop)
         self._request_times[listener.name] = opened.times
+
+    def _listener_limits(self) -> ListenerLimits:
+        return listener_limits(self._dynamic.current, self._environment.max_connections)
 
     async def _open_http_port(self) -> None:
         if self._settings.http_listener:
@@ -479,9 +482,10 @@ class Broker:
         self._replicas.resign_all(but=remaining)
 
 
-def listener_limits(settings: BrokerSettings) -> ListenerLimits:
-    """Return the limits that the settings give each listener for Kafka's clients."""
+def listener_limits(settings: BrokerSettings, max_connections_of_process: int) -> ListenerLimits:
+    """Return the limits of each listener for clients: those of the settings, and the process's connections."""
     return ListenerLimits(
+        max_connections_of_process=max_connections_of_process,
         max_connections=settings.max_connections,
         max_connections_per_ip=settings.max_connections_per_ip,
         max_idle_ms=settings.connections_max_idle_ms,

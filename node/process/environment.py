@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import resource
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -22,35 +21,38 @@ from node.events.recorder import NO_EVENTS, Events
 from node.kafka.server_socket import Serve, serve_tcp
 from node.net.zeromq.dealer import Dealer, Dial
 from node.net.zeromq.router import Listen, Router
+from node.process.descriptors import descriptor_limit, share_descriptors
 from node.process.watchdog import Guard, Watchdog, end_process
 from node.settings.broker_settings import BrokerSettings
 from storage.descriptor_reserve import DescriptorReserve
 from storage.files import Files, RealFiles
+from storage.open_files import OpenFiles
 from tidelog.clock import Clock, SystemClock
 from tidelog.model import Endpoint
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-#: Reserved for files: more than ZeroMQ's backlog of connections (100), but at most an eighth of the process's limit.
-_DESCRIPTORS_KEPT, _PART_KEPT = 128, 8
 
 
 class BrokerEnvironment(Protocol):
     """The machine that a broker runs on, real or simulated.
 
-    clock       the clock of the machine
-    files       the disks of the machine
-    rng         the source of ids and random choices
-    dial        opens a connection to another broker
-    listen      binds an endpoint for brokers and receives messages there
-    serve       binds an endpoint for clients and accepts connections there
-    probe       makes one plain TCP connect
-    sleep_s     blocks the calling thread for so many seconds
+    clock             the clock of the machine
+    files             the disks of the machine
+    max_connections   how many connections of clients the process has descriptors for
+    rng               the source of ids and random choices
+    dial              opens a connection to another broker
+    listen            binds an endpoint for brokers and receives messages there
+    serve             binds an endpoint for clients and accepts connections there
+    probe             makes one plain TCP connect
+    sleep_s           blocks the calling thread for so many seconds
     """
 
     @property
     def clock(self) -> Clock: ...
     @property
     def files(self) -> Files: ...
+    @property
+    def max_connections(self) -> int: ...
     @property
     def rng(self) -> random.Random: ...
     @property
@@ -88,7 +90,9 @@ class RealEnvironment:
 
     def __init__(self) -> None:
         self.clock: Clock = SystemClock()
-        self.files: Files = RealFiles(DescriptorReserve(_kept_descriptors(), self.clock))
+        shares = share_descriptors(descriptor_limit())
+        self.files: Files = RealFiles(OpenFiles(shares.files, DescriptorReserve(shares.reserve, self.clock)))
+        self.max_connections = shares.connections
         self.rng: random.Random = random.SystemRandom()
         self.dial: Dial = Dealer
         self.listen: Listen = Router
@@ -135,9 +139,3 @@ class RealEnvironment:
             history.close()
 
         return events, end
-
-
-def _kept_descriptors() -> int:
-    """Return the number of file descriptors to reserve for files, because connections may use up all others."""
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _DESCRIPTORS_KEPT if most == resource.RLIM_INFINITY else min(_DESCRIPTORS_KEPT, most // _PART_KEPT)

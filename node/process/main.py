@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import gc
 import logging
-import resource
 import signal
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import uvloop
 
 from node.process.broker import Broker
+from node.process.descriptors import raise_descriptor_limit
 from node.process.environment import RealEnvironment
 from node.process.logging_setup import log_to
 from node.process.out_of_memory import end_process, guard_memory
@@ -44,7 +44,7 @@ def main() -> int:
         settings = BrokerSettings.load(*arguments.config)
         log_to(settings)
         logs_to_file = bool(settings.log_file)
-        _allow_many_files()
+        raise_descriptor_limit()
         # A busy thread keeps the event loop waiting at most this long. Python's default of 5 ms is the time of ten
         # answers.
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
@@ -94,9 +94,3 @@ def _collect_seldom() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
-
-
-def _allow_many_files() -> None:
-    """Raise the limit of open files to the hard limit, because each partition keeps three files open."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

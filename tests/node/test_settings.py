@@ -164,7 +164,8 @@ def test_each_limit_of_a_kafka_listener_is_the_setting_with_that_meaning(tmp_pat
         "socket_request_max_bytes = 2000014\nqueued_max_request_bytes = 30000015\n"
     )
     (tmp_path / "b.toml").write_text(GOOD + text)
-    assert listener_limits(BrokerSettings.load(tmp_path / "b.toml")) == ListenerLimits(
+    assert listener_limits(BrokerSettings.load(tmp_path / "b.toml"), 10) == ListenerLimits(
+        max_connections_of_process=10,
         max_connections=11,
         max_connections_per_ip=12,
         max_idle_ms=10_013,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from storage.descriptor_reserve import DescriptorReserve
 from storage.files import Files, RealFiles
+from storage.open_files import OpenFiles
 from tests.storage.system_calls import SystemCalls
 from verify.simulation.disks.crashable_files import CrashableFiles
 from verify.simulation.disks.failing_files import FailingFiles
@@ -49,7 +50,8 @@ class Disk(NamedTuple):
 #: The implementations that model durability.
 DURABLE: dict[str, Callable[[], Files]] = {
     "production": RealFiles,
-    "production with a reserve of descriptors": lambda: RealFiles(DescriptorReserve(2)),
+    "production with a reserve of descriptors": lambda: RealFiles(OpenFiles(reserve=DescriptorReserve(2))),
+    "production with one open file": lambda: RealFiles(OpenFiles(1)),
     "failing, over production": lambda: FailingFiles(RealFiles()),
     "in memory": CrashableFiles,
     "failing, in memory": lambda: FailingFiles(CrashableFiles()),

@@ -20,6 +20,7 @@ from storage.directory.leadership_checkpoint import Leadership
 from storage.files import RealFiles
 from storage.log.log import Log
 from storage.log_manager import LogManager
+from storage.open_files import OpenFiles
 from storage.segments.segment import Segment
 from tests.storage.logs import NOW, append, config, read_all, remove_deleted
 from tidelog.errors import StorageError
@@ -66,7 +67,7 @@ def reserve() -> Iterator[DescriptorReserve]:
 def test_logs_append_roll_and_truncate_with_reserved_descriptors_only(
     tmp_path: Path, reserve: DescriptorReserve
 ) -> None:
-    manager = LogManager.open([tmp_path], RealFiles(reserve), 1, "c1", None)
+    manager = LogManager.open([tmp_path], RealFiles(OpenFiles(reserve=reserve)), 1, "c1", None)
     log = manager.get_or_create(TP, "A" * 22, config(segment_bytes=150))
     append(log)
     with none_left():
@@ -118,7 +119,7 @@ def test_replacement_without_a_descriptor_leaves_the_old_file(
 
 
 def test_reserve_refills_from_freed_descriptors(tmp_path: Path, reserve: DescriptorReserve) -> None:
-    files = RealFiles(reserve)
+    files = RealFiles(OpenFiles(reserve=reserve))
     with none_left() as taken:
         held = [files.open(tmp_path / str(number)) for number in range(3)]
         for file in held:
@@ -135,7 +136,7 @@ def test_reserve_refills_from_freed_descriptors(tmp_path: Path, reserve: Descrip
 def test_descriptor_warning_is_logged_once_for_many_files(
     tmp_path: Path, reserve: DescriptorReserve, caplog: pytest.LogCaptureFixture
 ) -> None:
-    files = RealFiles(reserve)
+    files = RealFiles(OpenFiles(reserve=reserve))
     with none_left():
         for _ in range(5):
             files.replace(tmp_path / "a", b"")
@@ -226,7 +227,7 @@ def test_truncation_retries_a_checkpoint_that_could_not_be_written(tmp_path: Pat
 
 def test_used_up_reserve_raises_an_error(tmp_path: Path) -> None:
     kept = DescriptorReserve(1)
-    files = RealFiles(kept)
+    files = RealFiles(OpenFiles(reserve=kept))
     with none_left():
         first, second = files.open(tmp_path / "1"), files.open(tmp_path / "2")
         first.write(0, (b"x",))

@@ -253,6 +253,21 @@ async def test_connection_beyond_the_limit_is_closed(limits: ListenerLimits, cap
         await clients[1].response()
 
 
+@on_both_loops
+async def test_connection_without_a_descriptor_for_it_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    async with live(ListenerLimits(max_connections_of_process=2)) as broker:
+        clients = [await broker.client() for _ in range(2)]
+        for number, client in enumerate(clients):
+            client.send(heartbeat(number))
+            await client.response()
+        with caplog.at_level(logging.WARNING):
+            assert await (await broker.client()).rest() == b""
+        assert " is one connection too many: 2 are open, " in caplog.text
+        assert " raise the limit of open files (ulimit -n) " in caplog.text
+        clients[0].send(heartbeat(5))
+        await clients[0].response()
+
+
 async def _fails() -> HeartbeatResponse:
     raise RuntimeError("a bug")
 

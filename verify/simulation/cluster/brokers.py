@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -361,6 +362,10 @@ class SimulatedBroker:
     @property
     def files(self) -> Files:
         return self._files
+
+    @property
+    def max_connections(self) -> int:
+        return sys.maxsize  # a simulated connection needs no descriptor
 
     @property
     def dial(self) -> Dial:

@@ -1,0 +1,148 @@
+"""The descriptors of files, at most a given number of them, so that it does not grow with the number of partitions.
+
+A file is opened on its first use. If too many files are open then, those that were not used lately are closed, and each
+of them is opened again on its next use. The choice is that of the clock algorithm, because a list in the order of use
+would make every read change the list. A file that a thread uses at the moment stays open.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import OrderedDict
+from pathlib import Path
+
+from storage.descriptor_reserve import NO_RESERVE, DescriptorReserve
+
+_MODE = 0o644
+_CLOSED = -1
+
+
+class OpenFiles:
+    """The open files of a process. Any thread may use them.
+
+    most   how many may be open; each thread may exceed the number by one file, which it uses at the moment
+    """
+
+    def __init__(self, most: int = sys.maxsize, reserve: DescriptorReserve = NO_RESERVE) -> None:
+        self.reserve = reserve
+        self._most = most
+        #: Held for a few steps in memory and never while the system opens or closes a file.
+        self._lock = threading.Lock()
+        self._open: OrderedDict[Descriptor, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, descriptor: Descriptor) -> int:
+        """Open the file unless it is open, close files beyond the limit, and return the number of the descriptor.
+
+        The caller is among the users of the descriptor, so that it stays open. OSError if it cannot be opened.
+        """
+        if descriptor.failure is not None:
+            raise descriptor.failure
+        opened = self.reserve.obtain(os.open, descriptor.path, descriptor.flags, _MODE)
+        with self._lock:
+            if descriptor.number == _CLOSED:
+                descriptor.number = opened
+                # If the file is removed or renamed, a later use must fail and not create an empty file.
+                descriptor.flags &= ~os.O_CREAT
+                self._open[descriptor] = None
+                displaced = self._displace()
+            else:
+                displaced = [(descriptor, opened)]  # another thread has opened the file meanwhile
+            number = descriptor.number
+        for other, surplus in displaced:
+            try:
+                os.close(surplus)
+            except OSError as error:
+                other.failure = error
+        return number
+
+    def close(self, descriptor: Descriptor) -> None:
+        """Close the file, or let the last thread that uses it do so. The file is opened again on its next use.
+
+        OSError if the system reports that bytes written earlier are lost.
+        """
+        with self._lock:
+            descriptor.is_closing = True  # before the users are read, so that a user that leaves later sees it
+            number = self._detach(descriptor)
+            failure, descriptor.failure = descriptor.failure, None
+        if number != _CLOSED:
+            os.close(number)
+        if failure is not None:
+            raise failure
+
+    def _displace(self) -> list[tuple[Descriptor, int]]:
+        """Remove descriptors beyond the limit from the table, and return them and the numbers to close."""
+        displaced = []
+        for _ in range(2 * len(self._open)):
+            if len(self._open) <= self._most:
+                break
+            descriptor = next(iter(self._open))
+            number = _CLOSED if descriptor.was_used else self._detach(descriptor)
+            if number == _CLOSED:
+                descriptor.was_used = False
+                self._open.move_to_end(descriptor)
+            else:
+                displaced.append((descriptor, number))
+        return displaced
+
+    def _detach(self, descriptor: Descriptor) -> int:
+        """Take the number of a descriptor that no thread uses, and return it; −1 if a thread uses it, or it is closed.
+
+        A thread begins its use without the lock: it joins the users and then reads the number. So the number is taken
+        first and the users are read afterwards. Either the thread is seen here, or it finds no number and waits for
+        the lock to open the file.
+        """
+        number, descriptor.number = descriptor.number, _CLOSED
+        if descriptor.users:
+            descriptor.number = number
+            return _CLOSED
+        descriptor.is_closing = False
+        self._open.pop(descriptor, None)
+        return number
+
+
+class Descriptor:
+    """The descriptor of one file. It is used by `with descriptor as number:`; OSError if it cannot be opened.
+
+    number       −1 if the file is not open; changes under the lock of `open_files`
+    users        one entry for each thread that uses it at the moment. Threads add and remove their entries by one step
+                 of the interpreter each, because a lock would double the time of a small read
+    was_used     whether it was used since `OpenFiles` last considered to close it
+    is_closing   whether the last user closes it
+    failure      the error of a close that its owner did not call; the next use raises it
+    """
+
+    __slots__ = ("_open_files", "failure", "flags", "is_closing", "number", "path", "users", "was_used")
+
+    def __init__(self, open_files: OpenFiles, path: Path, flags: int) -> None:
+        self._open_files = open_files
+        self.path = path
+        self.flags = flags
+        self.number = _CLOSED
+        self.users: list[None] = []
+        self.was_used = self.is_closing = False
+        self.failure: OSError | None = None
+
+    def __enter__(self) -> int:
+        self.users.append(None)
+        self.was_used = True
+        number = self.number
+        if number == _CLOSED:
+            try:
+                return self._open_files.open(self)
+            except BaseException:
+                self.users.pop()
+                raise
+        return number
+
+    def __exit__(self, *_: object) -> None:
+        self.users.pop()
+        if self.is_closing:
+            self.close()
+
+    def close(self) -> None:
+        self._open_files.close(self)
