@@ -53,7 +53,7 @@ def shown(value: object) -> str:
 
 def broker_row(setting: Field[Any]) -> str:
     required = setting.default is MISSING
-    default = "required" if required else shown(setting.default)
+    default = "required" if required else "computed" if setting.metadata["is_computed"] else shown(setting.default)
     kind = "" if required else unit(setting.name, setting.default)
     return f"| `{setting.name}` | {kind} | {default} | {setting.metadata['meaning']} |"
 

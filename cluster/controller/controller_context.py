@@ -70,6 +70,10 @@ class ControllerContext:
         """Return the contexts of the partitions of which the broker may have a log, in no order."""
         return (self.partitions[tp] for tp in self.hosted.get(broker_id, ()))
 
+    def held_partitions(self) -> dict[int, int]:
+        """Return how many partitions each broker may have a log of, by broker id."""
+        return {broker_id: len(hosted) for broker_id, hosted in self.hosted.items()}
+
     def state_of(self, tp: TopicPartition) -> PartitionState | None:
         """Return the last known state of a partition; None if there is none, or no such partition."""
         partition = self.partitions.get(tp)

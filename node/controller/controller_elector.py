@@ -56,8 +56,9 @@ class ControllerElector:
 
     Call `start` once the broker is registered and answers at its replication endpoint.
 
-    topics, partitions   the commands of clients, refused with NOT_CONTROLLER while this broker is not the controller
-    known_epoch          returns the latest controller epoch that this broker has seen in requests; −1: none
+    topics, partitions      the commands of clients, refused with NOT_CONTROLLER while this broker is not the controller
+    known_epoch             returns the latest controller epoch that this broker has seen in requests; −1: none
+    max_broker_partitions   returns the setting as it is now
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class ControllerElector:
         clock: Clock,
         identity: Identity,
         *,
+        max_broker_partitions: Callable[[], int] | None = None,
         rng: random.Random | None = None,
         probe: Callable[[Endpoint], Awaitable[ProbeOutcome]] = probe,
         known_epoch: Callable[[], int] = lambda: -1,
@@ -90,8 +92,9 @@ class ControllerElector:
         self._term: ControllerTerm | None = None
         self._task: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
-        self.topics = TopicCommands(self._term_or_raise, settings, clock, rng or random.Random())
-        self.partitions = PartitionCommands(self._term_or_raise, InternalTopicRules.of(settings), clock)
+        most = max_broker_partitions or (lambda: settings.max_broker_partitions)
+        self.topics = TopicCommands(self._term_or_raise, settings, clock, rng or random.Random(), most)
+        self.partitions = PartitionCommands(self._term_or_raise, InternalTopicRules.of(settings), clock, most)
 
     # --- start and stop ------------------------------------------------------------------------------
 

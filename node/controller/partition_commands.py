@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import chain
 
+from cluster.controller.controller import Controller
+from cluster.controller.replicas.capacity import BrokerCapacity
 from node.controller.command_errors import COMMAND_ERRORS, broker_error_of
 from node.controller.controller_term import ControllerTerm
 from node.controller.topic_validation import plan_partitions, plan_reassignment
-from node.metadata.internal_topics import InternalTopicRules
+from node.metadata.internal_topics import InternalTopicRules, is_internal
 from node.net.server import due_in
 from node.runtime.lock_with_deadline import lock_until, raise_if_over
 from tidelog.clock import Clock
@@ -44,12 +47,20 @@ class PartitionCommands:
 
     term       returns the current ControllerTerm, or raises NotControllerError
     internal   the limits for reassignments of internal topics
+    most       returns how many partitions each broker may hold
     """
 
-    def __init__(self, term: Callable[[], ControllerTerm], internal: InternalTopicRules, clock: Clock) -> None:
+    def __init__(
+        self,
+        term: Callable[[], ControllerTerm],
+        internal: InternalTopicRules,
+        clock: Clock,
+        most: Callable[[], int],
+    ) -> None:
         self._term = term
         self._internal = internal
         self._clock = clock
+        self._most = most
 
     # --- more partitions -----------------------------------------------------------------------------
 
@@ -94,6 +105,10 @@ class PartitionCommands:
                     raise UnknownTopicOrPartitionError(f"topic {new.name!r} does not exist")
                 live = controller.context.brokers.keys() - controller.context.shutting_down
                 after = plan_partitions(new, before, live)
+                added = after.partitions.keys() - before.partitions.keys()
+                self._capacity(controller).add(
+                    new.name, chain.from_iterable(after.partitions[number] for number in added)
+                )
                 if validate_only:
                     return []
                 if await term.change_assignment(after):
@@ -198,14 +213,16 @@ class PartitionCommands:
                     raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
                 results: dict[TopicPartition, BrokerError | None] = {}
                 changes = {}
+                capacity = self._capacity(controller)
                 for wanted in reassignments:
                     tp = TopicPartition(topic, wanted.partition)
                     try:
                         if wanted.partition not in before.partitions:
                             raise UnknownTopicOrPartitionError(f"{tp} does not exist")
-                        changes[wanted.partition] = plan_reassignment(
-                            wanted, before, controller.context.brokers, self._internal
-                        )
+                        planned = plan_reassignment(wanted, before, controller.context.brokers, self._internal)
+                        if not is_internal(topic):
+                            capacity.add(topic, set(planned.replicas).difference(before.partitions[wanted.partition]))
+                        changes[wanted.partition] = planned
                         results[tp] = None
                     except BrokerError as error:
                         results[tp] = error
@@ -213,6 +230,9 @@ class PartitionCommands:
                 if after == before or await term.change_assignment(after):
                     return results
                 self._raise_if_over(deadline_ms)
+
+    def _capacity(self, controller: Controller) -> BrokerCapacity:
+        return BrokerCapacity(controller.context.held_partitions(), self._most())
 
     def _raise_if_over(self, deadline_ms: int) -> None:
         if self._clock.monotonic_ms() >= deadline_ms:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from itertools import chain
 
+from cluster.controller.replicas.capacity import BrokerCapacity
 from node.controller.command_errors import COMMAND_ERRORS, broker_error_of
 from node.controller.controller_term import ControllerTerm
 from node.controller.topic_validation import plan_topic
-from node.metadata.internal_topics import InternalTopicRules, check_deletion
+from node.metadata.internal_topics import InternalTopicRules, check_deletion, is_internal
 from node.net.server import due_in
 from node.runtime.lock_with_deadline import lock_until, raise_if_over
 from node.settings.broker_settings import BrokerSettings
@@ -38,15 +40,22 @@ class TopicCommands:
 
     term   returns the current ControllerTerm, or raises NotControllerError
     rng    chooses topic ids, and the broker at which the placement of replicas begins
+    most   returns how many partitions each broker may hold
     """
 
     def __init__(
-        self, term: Callable[[], ControllerTerm], settings: BrokerSettings, clock: Clock, rng: random.Random
+        self,
+        term: Callable[[], ControllerTerm],
+        settings: BrokerSettings,
+        clock: Clock,
+        rng: random.Random,
+        most: Callable[[], int],
     ) -> None:
         self._term = term
         self._settings = settings
         self._clock = clock
         self._rng = rng
+        self._most = most
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
         """Create the topics, or only check them if the request says so; return one outcome per topic, in their order.
@@ -93,6 +102,9 @@ class TopicCommands:
                 internal=InternalTopicRules.of(self._settings),
                 rng=self._rng,
             )
+            if not is_internal(new.name):
+                capacity = BrokerCapacity(term.controller.context.held_partitions(), self._most())
+                capacity.add(new.name, chain.from_iterable(assignment.partitions.values()))
             if not validate_only and not await term.create_topic(assignment):
                 raise TopicAlreadyExistsError(f"topic {new.name!r} already exists")
         topic_id = "" if validate_only else assignment.topic_id

@@ -285,6 +285,7 @@ class Broker:
             zk_client,
             self._clock,
             self._identity,
+            max_broker_partitions=lambda: self._dynamic.current.max_broker_partitions,
             rng=self._environment.rng,
             probe=self._environment.probe,
             known_epoch=lambda: self._replicas.controller_epoch,

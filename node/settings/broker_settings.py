@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from node.settings.listeners import ListenerEndpoint, parse_listeners, with_changed_addresses
+from node.settings.machine_limits import memory_of_machine, partitions_for
 from storage.configs.broker_config import SYNONYMS, renamed, topic_defaults
 from storage.configs.log_config import LogConfig
 from storage.configs.parsers import as_text, number
@@ -35,8 +36,11 @@ _INT16, _INT32, _INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
 _TOPIC_DEFAULTS = {name.replace(".", "_"): name for synonyms in SYNONYMS.values() for name, _ in synonyms}
 
 
-def _setting(meaning: str, default: Any = MISSING, *, least: int = 0, most: int = _INT32) -> Any:
-    metadata = {"meaning": meaning, "least": least, "most": most}
+def _setting(
+    meaning: str, default: Any = MISSING, *, least: int = 0, most: int = _INT32, is_computed: bool = False
+) -> Any:
+    """Return a field. `is_computed`: the default depends on the machine."""
+    metadata = {"meaning": meaning, "least": least, "most": most, "is_computed": is_computed}
     return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
 
 
@@ -64,6 +68,13 @@ class BrokerSettings:
     )
     max_connections: int = _setting("connections of clients to one listener", 10_000, least=1)
     max_connections_per_ip: int = _setting("connections of clients to one listener from one address", 10_000, least=1)
+    max_broker_partitions: int = _setting(
+        "partitions that a broker may hold, internal topics excepted; the controller applies its own value to every"
+        " broker",
+        partitions_for(memory_of_machine()),
+        least=1,
+        is_computed=True,
+    )
     connections_max_idle_ms: int = _setting(
         "time without a request after which a client's connection is closed", 600_000, least=1000
     )

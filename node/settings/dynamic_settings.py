@@ -26,6 +26,7 @@ DYNAMIC_NAMES = frozenset(
         ADVERTISED_LISTENERS,
         "log.cleaner.backoff.ms",
         "log.cleaner.io.max.bytes.per.second",
+        "max.broker.partitions",
         "max.connections",
         "max.connections.per.ip",
         "producer.id.expiration.ms",

@@ -52,7 +52,7 @@ class SkippingClock(SystemClock):
 class Broker:
     """A broker without replicas, which only records the states that the controller sends."""
 
-    def __init__(self, zookeeper: MemoryZooKeeper, broker_id: int, port: int = 0) -> None:
+    def __init__(self, zookeeper: MemoryZooKeeper, broker_id: int, port: int = 0, **settings: Any) -> None:
         self.broker_id = broker_id
         self.store: MemoryStore = zookeeper.connect()
         self.clock = SystemClock()
@@ -73,6 +73,7 @@ class Broker:
             zookeeper="127.0.0.1:1",
             zookeeper_session_timeout_ms=SESSION_TIMEOUT_MS,
             default_replication_factor=3,
+            **settings,
         )
 
     async def start(self, previous_session: int = 0) -> None:
@@ -155,9 +156,9 @@ class Broker:
 class Cluster:
     """Brokers 1 to n and their ZooKeeper."""
 
-    def __init__(self, brokers: int = 3) -> None:
+    def __init__(self, brokers: int = 3, **settings: int) -> None:
         self.zookeeper = MemoryZooKeeper(session_timeout_ms=SESSION_TIMEOUT_MS)
-        self.brokers = {broker_id: Broker(self.zookeeper, broker_id) for broker_id in range(1, brokers + 1)}
+        self.brokers = {number: Broker(self.zookeeper, number, **settings) for number in range(1, brokers + 1)}
 
     async def start(self) -> None:
         for broker in self.brokers.values():
@@ -203,9 +204,9 @@ def _holds(condition: Callable[[], bool]) -> bool:
         return False
 
 
-def run(story: Callable[[Cluster], Coroutine[Any, Any, None]], brokers: int = 3) -> None:
+def run(story: Callable[[Cluster], Coroutine[Any, Any, None]], brokers: int = 3, **settings: int) -> None:
     async def whole() -> None:
-        cluster = Cluster(brokers)
+        cluster = Cluster(brokers, **settings)
         await cluster.start()
         try:
             await story(cluster)

@@ -85,7 +85,7 @@ def test_items_not_started_by_the_deadline_are_not_carried_out(monkeypatch: pyte
         clock, term = SkippingClock(), cluster.controller._term
         assert term is not None
         commands, zk_client = (
-            PartitionCommands(lambda: term, InternalTopicRules.of(cluster.brokers[1].settings), clock),
+            PartitionCommands(lambda: term, InternalTopicRules.of(cluster.brokers[1].settings), clock, lambda: 100),
             cluster.brokers[1].zk_client,
         )
         write = TopicZnodes.write_assignment

@@ -147,7 +147,7 @@ def test_items_not_started_by_the_deadline_are_not_carried_out(monkeypatch: pyte
 
         monkeypatch.setattr(ZkClient, "create_topic", no_answer)
         monkeypatch.setattr(ZkClient, "request_deletion", no_answer)
-        commands = TopicCommands(lambda: term, cluster.brokers[1].settings, clock, random.Random(1))
+        commands = TopicCommands(lambda: term, cluster.brokers[1].settings, clock, random.Random(1), lambda: 100)
         new = CreateTopicsRequest((NewTopic("a", 1, 1), NewTopic("b", 1, 1)), timeout_ms=3000)
         created = await commands.create_topics(new)
         assert [each.error_code for each in created.topics] == [RequestTimedOutError.code] * 2
