@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 from cluster.controller.controller import Controller
@@ -161,11 +162,11 @@ class Outbox:
         if self._states and self._metadata_is_next and metadata is not None and metadata.entries:
             return metadata
         if self._states:
-            return StateBatch(dict(list(self._states.items())[:MAX_ENTRIES]))
+            return StateBatch(_first(self._states))
         if self._stops:
-            return StopBatch(dict(list(self._stops.items())[:MAX_ENTRIES]))
+            return StopBatch(_first(self._stops))
         if self._questions:
-            return QuestionBatch(dict(list(self._questions.items())[:MAX_ENTRIES]))
+            return QuestionBatch(_first(self._questions))
         return metadata
 
     def _peek_metadata(self) -> MetadataBatch | None:
@@ -175,13 +176,13 @@ class Outbox:
         """
         if self._generation == self._answered_generation:
             return None
-        unanswered = self._states.keys() | self._stops.keys()
-        ready = [(tp, message) for tp, message in self._metadata.items() if tp not in unanswered]
-        entries = dict(ready[:MAX_ENTRIES])
+        states, stops = self._states, self._stops
+        ready = ((tp, each) for tp, each in self._metadata.items() if tp not in states and tp not in stops)
+        entries = dict(islice(ready, MAX_ENTRIES))
         has_all = len(entries) == len(self._metadata)
         # The names of all topics are sent last. A topic whose deletion is in progress is not among them. Without its
         # StopReplica, a broker would set the log of such a topic aside as stray instead of deleting it.
-        whole = self._whole and has_all and not unanswered
+        whole = self._whole and has_all and not states and not stops
         # If more entries follow, this request does not complete its generation.
         generation = self._generation if has_all and whole == self._whole else self._answered_generation
         return MetadataBatch(entries, frozenset(self._deleted), generation, whole)
@@ -206,7 +207,12 @@ class Outbox:
     @property
     def empty(self) -> bool:
         """Return whether the broker has answered every message, so that `peek` returns None."""
-        return self.peek() is None
+        waits = self._states or self._stops or self._questions
+        return not waits and self._generation == self._answered_generation
+
+
+def _first(entries: dict[TopicPartition, T]) -> dict[TopicPartition, T]:
+    return dict(islice(entries.items(), MAX_ENTRIES))
 
 
 def _drop(entries: dict[TopicPartition, T], sent: dict[TopicPartition, T]) -> None:
