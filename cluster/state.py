@@ -79,6 +79,18 @@ class VersionedState:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteState:
+    """A state that the controller writes if its epoch and the znode's version are the expected ones.
+
+    expected   the version of the state's znode; −1: there is no such znode, and it is created
+    """
+
+    tp: TopicPartition
+    state: PartitionState
+    expected: int
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerRegistration:
     """`/brokers/ids/N`: the listeners of broker N by name; the listeners KAFKA and REPLICATION are always among them.
 

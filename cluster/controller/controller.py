@@ -25,7 +25,6 @@ from cluster.controller.effects import (
     SendMetadata,
     WriteOutcome,
     WriteRefused,
-    WriteState,
     Written,
 )
 from cluster.controller.election import election_refusal
@@ -35,7 +34,7 @@ from cluster.controller.partition_context import BrokerSets, ElectionPolicy, Par
 from cluster.controller.preferred_leaders import imbalanced
 from cluster.controller.replicas.replica_deletion import ReplicaDeletion
 from cluster.controller.unclean_recovery import LogEnd
-from cluster.state import NO_VERSION, BrokerRegistration, TopicAssignment, VersionedState
+from cluster.state import NO_VERSION, BrokerRegistration, TopicAssignment, VersionedState, WriteState
 from tidelog.errors import BrokerError
 from tidelog.model import TopicPartition
 from tidelog.protocol.partition_messages import ElectionType

@@ -1,24 +1,15 @@
-"""The effects that the controller returns for its caller to perform, and the outcomes of the state writes."""
+"""The effects that the controller returns for its caller to perform, and the outcomes of the state writes.
+
+The caller reports the outcome of each `WriteState` (`cluster.state`) as `Written` or `WriteRefused`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cluster.state import BrokerRegistration, PartitionState, VersionedState
+from cluster.state import BrokerRegistration, VersionedState, WriteState
 from tidelog.model import TopicPartition
 from tidelog.protocol.control_messages import PartitionStateMessage, StopReplicaPartition
-
-
-@dataclass(frozen=True, slots=True)
-class WriteState:
-    """Write a partition state on condition of the controller epoch and the znode version `expected` (−1: create it).
-
-    The caller reports `Written` or `WriteRefused`.
-    """
-
-    tp: TopicPartition
-    state: PartitionState
-    expected: int
 
 
 @dataclass(frozen=True, slots=True)

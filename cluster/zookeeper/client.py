@@ -15,16 +15,13 @@ from dataclasses import replace
 from typing import TypeVar
 
 from cluster.state import (
-    NO_VERSION,
     BrokerRegistration,
     ControllerLease,
-    PartitionState,
-    TopicAssignment,
-    VersionedState,
 )
 from cluster.uuids import random_uuid
 from cluster.zookeeper import znodes
 from cluster.zookeeper.broker_configs import BrokerConfigs
+from cluster.zookeeper.state_znodes import StateZnodes
 from cluster.zookeeper.store import (
     BadVersionError,
     Check,
@@ -39,8 +36,7 @@ from cluster.zookeeper.store import (
     Store,
     TransactionFailedError,
 )
-from cluster.zookeeper.topic_znodes import TopicZnodes
-from cluster.zookeeper.write_conflicts import BrokerIdTaken, ControllerFenced, StateConflict
+from cluster.zookeeper.write_conflicts import BrokerIdTaken, ControllerFenced
 from cluster.zookeeper.zookeeper_offsets import ZooKeeperOffsets
 from tidelog.clock import Clock
 from tidelog.model import NO_LEADER, Endpoint, TopicPartition
@@ -52,7 +48,7 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 T = TypeVar("T")
 
 
-class ZkClient(TopicZnodes):
+class ZkClient(StateZnodes):
     """The cluster's operations over one store.
 
     `time_limit_ms` bounds each read, and each write together with the reads that decide its outcome; then
@@ -366,131 +362,6 @@ class ZkClient(TopicZnodes):
             and znodes.decode_controller_epoch(fence.data) == epoch
         )
         return ControllerLease(broker_id, epoch, epoch_version, self._store.session_id) if mine else None
-
-    # --- partition states ----------------------------------------------------------------------------
-
-    async def read_state(self, tp: TopicPartition) -> VersionedState | None:
-        """Return a partition's state, or None if there is none. MalformedZnodeError."""
-        node = await self._retrying.get_or_none(znodes.state_path(tp))
-        if node is None:
-            return None
-        return VersionedState(znodes.decode_state(node.data), node.stat.version, node.stat.mzxid)
-
-    async def read_states(
-        self, tps: Iterable[TopicPartition]
-    ) -> tuple[dict[TopicPartition, VersionedState], set[TopicPartition]]:
-        """Return the existing states, read concurrently, and the partitions whose state cannot be read."""
-        found: dict[TopicPartition, VersionedState] = {}
-        unread: set[TopicPartition] = set()
-
-        async def read(tp: TopicPartition) -> None:
-            try:
-                if (state := await self.read_state(tp)) is not None:
-                    found[tp] = state
-            except znodes.MalformedZnodeError as error:
-                log.error("%s: %s", tp, error)
-                unread.add(tp)
-
-        wanted = list(tps)
-        await asyncio.gather(*map(read, wanted))
-        return {tp: found[tp] for tp in wanted if tp in found}, unread
-
-    async def read_topics_with_states(
-        self, names: Iterable[str]
-    ) -> tuple[dict[str, TopicAssignment], dict[TopicPartition, VersionedState]]:
-        """Return the existing topics, and the states of those of their partitions that have one.
-
-        A topic with an unreadable state is left out, because a partition without a state would be created anew.
-        """
-        topics = await self.read_topics(names)
-        states, unread = await self.read_states(tp for topic in topics.values() for tp in topic.topic_partitions())
-        for topic in {tp.topic for tp in unread}:
-            del topics[topic]
-        return topics, {tp: state for tp, state in states.items() if tp.topic in topics}
-
-    async def change_isr(self, tp: TopicPartition, new: PartitionState, partition_epoch: int) -> int:
-        """Write a leader's ISR change by compare-and-set; return the new partition_epoch.
-
-        StateConflict carries the state found instead. OutcomeUnknownError means that there was no answer, or that it
-        was lost and nothing is written. The larger ISR must go on counting then, and the leader must try again with the
-        same partition_epoch if it still wants the change. Only such a leader may try again, because versions start at 0
-        in a new topic of the same name.
-        """
-        data = znodes.encode_state(new)
-        return await self._compare_and_set(
-            tp, new, partition_epoch, lambda: self._store.set(znodes.state_path(tp), data, partition_epoch), again=False
-        )
-
-    async def write_state(
-        self, tp: TopicPartition, new: PartitionState, partition_epoch: int, epoch_version: int
-    ) -> int:
-        """Write a controller's state (partition_epoch −1: a new one); return the new partition_epoch.
-
-        The write is conditional on the controller epoch and on the state's version. StateConflict, ControllerFenced,
-        OutcomeUnknownError.
-        """
-        data = znodes.encode_state(new)
-        path = znodes.state_path(tp)
-
-        async def write() -> int:
-            try:
-                if partition_epoch == NO_VERSION:
-                    await self._create_state(tp, data, epoch_version)
-                else:
-                    await self._fenced(epoch_version, [Set(path, data, partition_epoch)])
-            except TransactionFailedError as error:
-                raise error.cause from error
-            return partition_epoch + 1
-
-        return await self._compare_and_set(tp, new, partition_epoch, write)
-
-    async def _create_state(self, tp: TopicPartition, data: bytes, epoch_version: int) -> None:
-        create = Create(znodes.state_path(tp), data)
-        try:
-            await self._fenced(epoch_version, [Create(znodes.partition_path(tp)), create])
-        except TransactionFailedError as error:
-            parent_exists = error.index == 1 and isinstance(error.cause, NodeExistsError)
-            no_parents = error.index == 1 and isinstance(error.cause, NoNodeError)
-            if not (parent_exists or no_parents):
-                raise
-            if no_parents:  # a topic whose assignment another tool wrote
-                await self._retrying.ensure(znodes.partitions_path(tp.topic))
-                await self._retrying.ensure(znodes.partition_path(tp))
-            await self._fenced(epoch_version, [create])
-
-    async def _compare_and_set(
-        self,
-        tp: TopicPartition,
-        new: PartitionState,
-        expected: int,
-        write: Callable[[], Awaitable[int]],
-        *,
-        again: bool = True,
-    ) -> int:
-        """Perform `write`; after a conflict or an unknown outcome, decide by the state found whether it was made.
-
-        `again` repeats the write if its outcome is unknown and the old version is still there.
-        """
-        data = znodes.encode_state(new)
-        async with self._retrying.deadline():
-            while True:
-                unknown: OutcomeUnknownError | None = None
-                try:
-                    return await write()
-                except (BadVersionError, NodeExistsError, NoNodeError):
-                    pass
-                except OutcomeUnknownError as error:
-                    unknown = error
-                    await self._retrying.pause()
-                actual = await self.read_state(tp)
-                found = NO_VERSION if actual is None else actual.partition_epoch
-                # The encoded states are compared, because `==` ignores `eligible`.
-                if actual is not None and (found, znodes.encode_state(actual.state)) == (expected + 1, data):
-                    return expected + 1
-                if unknown is None or found != expected:
-                    raise StateConflict(tp, actual)
-                if not again:
-                    raise unknown
 
     # --- notifications -------------------------------------------------------------------------------
 

@@ -28,12 +28,11 @@ from cluster.controller.effects import (
     SendStopReplica,
     WriteOutcome,
     WriteRefused,
-    WriteState,
     Written,
 )
 from cluster.controller.preferred_leaders import LeaderImbalance
 from cluster.controller.unclean_recovery import LogEnd
-from cluster.state import BrokerRegistration, ControllerLease, TopicAssignment
+from cluster.state import BrokerRegistration, ControllerLease, TopicAssignment, WriteState
 from cluster.zookeeper import znodes
 from cluster.zookeeper.client import ZkClient
 from cluster.zookeeper.store import NodeChanged, SessionChanged, SessionState, StoreError, StoreEvent
@@ -386,18 +385,10 @@ class ControllerTerm:
     # --- writing -------------------------------------------------------------------------------------
 
     async def _write(self, writes: Sequence[WriteState]) -> None:
-        outcomes = await asyncio.gather(*map(self._write_one, writes))
+        found = await self._zk_client.write_states(writes, self.lease.epoch_version)
         if not self._ended:
-            self.perform(self.controller.states_written(outcomes))
+            self.perform(self.controller.states_written(map(_outcome_of, writes, found)))
             self._condition.notify()
-
-    async def _write_one(self, write: WriteState) -> WriteOutcome:
-        try:
-            version = await self._zk_client.write_state(write.tp, write.state, write.expected, self.lease.epoch_version)
-        except StateConflict as conflict:
-            log.debug("%s: expected version %d, found %s", write.tp, write.expected, conflict.actual)
-            return WriteRefused(write.tp, conflict.actual)
-        return Written(write.tp, version)
 
     async def _remove_topic(self, topic: str) -> None:
         more = True
@@ -512,3 +503,10 @@ class ControllerTerm:
     def on_failed(self, error: BaseException) -> None:
         log.error("the controller failed", exc_info=error)
         self.end(repr(error))
+
+
+def _outcome_of(write: WriteState, found: int | StateConflict) -> WriteOutcome:
+    if isinstance(found, StateConflict):
+        log.debug("%s: expected version %d, found %s", write.tp, write.expected, found.actual)
+        return WriteRefused(write.tp, found.actual)
+    return Written(write.tp, found)

@@ -25,10 +25,9 @@ from cluster.controller.effects import (
     SendStopReplica,
     WriteOutcome,
     WriteRefused,
-    WriteState,
     Written,
 )
-from cluster.state import BrokerRegistration, PartitionState, TopicAssignment, VersionedState
+from cluster.state import BrokerRegistration, PartitionState, TopicAssignment, VersionedState, WriteState
 from tests.cluster.arrivals_brokers import (
     BROKERS,
     OUTSIDER,

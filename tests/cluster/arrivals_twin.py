@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from cluster.controller.effects import WriteState
 from cluster.controller.unclean_recovery import LogEnd
-from cluster.state import BrokerRegistration, PartitionState
+from cluster.state import BrokerRegistration, PartitionState, WriteState
 from tests.cluster.arrivals_brokers import BROKERS, PARTITIONS, TIMEOUT_MS, Process, reach
 from tidelog.model import NO_LEADER, TopicPartition
 

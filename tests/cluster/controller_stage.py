@@ -23,7 +23,6 @@ from cluster.controller.effects import (
     SendStopReplica,
     WriteOutcome,
     WriteRefused,
-    WriteState,
     Written,
 )
 from cluster.controller.unclean_recovery import LogEnd
@@ -34,6 +33,7 @@ from cluster.state import (
     ReplicaAssignment,
     TopicAssignment,
     VersionedState,
+    WriteState,
 )
 from tidelog.model import Endpoint, TopicPartition
 from tidelog.protocol.listeners import BROKERS, CLIENTS

@@ -9,11 +9,19 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.state import BrokerRegistration, ControllerLease, PartitionState, TopicAssignment, VersionedState
+from cluster.state import (
+    BrokerRegistration,
+    ControllerLease,
+    PartitionState,
+    TopicAssignment,
+    VersionedState,
+    WriteState,
+)
 from cluster.uuids import random_uuid
 from cluster.zookeeper import znodes
 from cluster.zookeeper.client import ZkClient
 from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper, NetworkConditions
+from cluster.zookeeper.state_znodes import STATES_PER_MULTI
 from cluster.zookeeper.store import Node, NodeChanged, OutcomeUnknownError
 from cluster.zookeeper.write_conflicts import AssignmentConflict, BrokerIdTaken, ControllerFenced, StateConflict
 from tests.cluster.stores import Server
@@ -147,6 +155,39 @@ async def test_leader_and_controller_change_a_state_only_on_the_version_they_saw
     with pytest.raises(StateConflict) as nowhere:
         await zk_client.change_isr(TopicPartition("t", 9), STATE, 0)
     assert nowhere.value.actual is None
+    await zk_client.store.close()
+
+
+async def test_many_states_are_written_together_but_for_the_refused_one(server: Server) -> None:
+    zk_client = await join(server)
+    lease = await begin_term(zk_client)
+    tps = [TopicPartition("t", number) for number in range(2 * STATES_PER_MULTI + 1)]
+    await zk_client.create_topic(replace(TOPIC, partitions={tp.partition: (1, 2) for tp in tps}), lease.epoch_version)
+    shrunk = replace(STATE, isr=(1,))
+    await zk_client.write_state(tps[3], shrunk, -1, lease.epoch_version)
+    found = await zk_client.write_states([WriteState(tp, STATE, -1) for tp in tps], lease.epoch_version)
+    refused = found.pop(3)
+    assert isinstance(refused, StateConflict) and refused.actual == VersionedState(shrunk, 0)
+    assert found == [0] * (len(tps) - 1)
+    await zk_client.change_isr(tps[-1], shrunk, 0)
+    elected = PartitionState(2, 1, (2,), 1)
+    found = await zk_client.write_states([WriteState(tp, elected, 0) for tp in tps], lease.epoch_version)
+    refused = found.pop()
+    assert isinstance(refused, StateConflict) and refused.actual == VersionedState(shrunk, 1)
+    assert found == [1] * (len(tps) - 1)
+    states, _ = await zk_client.read_states(tps)
+    assert list(states.values()) == [VersionedState(elected, 1)] * (len(tps) - 1) + [VersionedState(shrunk, 1)]
+    await zk_client.store.close()
+
+
+async def test_states_of_a_deposed_controller_are_not_written(server: Server) -> None:
+    zk_client = await join(server)
+    lease = await begin_term(zk_client)
+    await zk_client.create_topic(TOPIC, lease.epoch_version)
+    await zk_client.try_become_controller(2, lease, replace_controller=True)
+    with pytest.raises(ControllerFenced):
+        await zk_client.write_states([WriteState(TP, STATE, -1)], lease.epoch_version)
+    assert await zk_client.read_state(TP) is None
     await zk_client.store.close()
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from cluster.zookeeper.client import ZkClient
+from cluster.zookeeper.state_znodes import StateZnodes
 from cluster.zookeeper.store import OutcomeUnknownError, SessionExpiredError
 from cluster.zookeeper.topic_configs import TopicConfigs
 from cluster.zookeeper.topic_znodes import TopicZnodes
@@ -107,7 +108,7 @@ def operations(*kinds: type) -> set[str]:
 
 def test_every_operation_of_the_coordination_layer_has_a_row() -> None:
     rows = {row.operation for row in (*WRITES, *READS)}
-    assert rows == operations(ZkClient, TopicZnodes, TopicConfigs, ZooKeeperOffsets)
+    assert rows == operations(ZkClient, StateZnodes, TopicZnodes, TopicConfigs, ZooKeeperOffsets)
 
 
 def test_every_write_says_why_a_column_does_not_apply() -> None:

@@ -18,10 +18,18 @@ cannot apply says why.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cluster.state import BrokerRegistration, ControllerLease, PartitionState, TopicAssignment, VersionedState
+from cluster.state import (
+    BrokerRegistration,
+    ControllerLease,
+    PartitionState,
+    TopicAssignment,
+    VersionedState,
+    WriteState,
+)
 from cluster.zookeeper import znodes
 from cluster.zookeeper.store import OutcomeUnknownError
 from cluster.zookeeper.write_conflicts import AssignmentConflict, BrokerIdTaken, ControllerFenced, StateConflict
@@ -182,6 +190,25 @@ def own_lease(stage: Stage, result: ControllerLease | None) -> bool:
     return expected == (result.controller_id, fence.version, result.epoch, result.owner)
 
 
+def written_but_for(*refused: int) -> Expected:
+    """Return a function that judges whether the states of TP and SECOND were written, except those at these indices."""
+
+    def judge(stage: Stage, result: list[int | StateConflict]) -> bool:
+        expected = [-1 if index in refused else version for index, version in enumerate([1, 0])]
+        return [-1 if isinstance(each, StateConflict) else each for each in result] == expected
+
+    return judge
+
+
+def written_alone(judged: int) -> tuple[Outcome, ...]:
+    """Return the outcomes if the common write was lost, and a rival acts between the two states that are written alone.
+
+    judged   the index of the state in which the row counts its effects
+    """
+    fenced = Outcome(ControllerFenced, 1)
+    return fenced, *(Outcome(written_but_for(refused), int(judged != refused)) for refused in (0, 1))
+
+
 def read_as_written(stage: Stage, result: TopicAssignment) -> bool:
     data, stat = stage.data(znodes.topic_path("t")), stage.look(znodes.topic_path("t"))
     return (data, stat and stat.version) == (znodes.encode_topic(result), result.version)
@@ -270,7 +297,8 @@ async def others_end_with_the_same_state(stage: Stage) -> None:
 
 async def second_state_appears(stage: Stage) -> None:
     if stage.look(znodes.partitions_path("t")) is not None and stage.look(znodes.state_path(SECOND)) is None:
-        await stage.other.write_state(SECOND, STATE, -1, await stage.fence())
+        with suppress(StateConflict):  # the operation has written it meanwhile
+            await stage.other.write_state(SECOND, STATE, -1, await stage.fence())
 
 
 async def parents_missing(stage: Stage) -> None:
@@ -657,7 +685,7 @@ WRITES = [
         also=(not_done(),),
     ),
     Row(
-        operation="ZkClient.change_isr",
+        operation="StateZnodes.change_isr",
         call=lambda stage: stage.tested.change_isr(TP, NEW, 0),
         effect=znodes.state_path(TP),
         fair=done(1),
@@ -670,7 +698,7 @@ WRITES = [
         vanished=Cell(Stage.remove_topic, not_done(StateConflict)),
     ),
     Row(
-        operation="ZkClient.change_isr",
+        operation="StateZnodes.change_isr",
         case="to what others have made of it later",
         call=lambda stage: stage.tested.change_isr(TP, NEW, 0),
         effect=znodes.state_path(TP),
@@ -685,7 +713,7 @@ WRITES = [
         also=(Outcome(StateConflict, 1),),  # the write was made, and others have written after it
     ),
     Row(
-        operation="ZkClient.write_state",
+        operation="StateZnodes.write_state",
         call=lambda stage: stage.tested.write_state(TP, NEW, 0, stage.lease.epoch_version),
         effect=znodes.state_path(TP),
         fair=done(1),
@@ -698,7 +726,7 @@ WRITES = [
         vanished=Cell(Stage.remove_topic, not_done(StateConflict)),
     ),
     Row(
-        operation="ZkClient.write_state",
+        operation="StateZnodes.write_state",
         case="as its leader does, who names no eligible replica",
         call=lambda stage: stage.tested.write_state(
             TP, replace(STATE, isr=(1,), eligible=(2,)), 0, stage.lease.epoch_version
@@ -714,7 +742,7 @@ WRITES = [
         vanished=Cell(Stage.remove_topic, not_done(StateConflict)),
     ),
     Row(
-        operation="ZkClient.write_state",
+        operation="StateZnodes.write_state",
         case="of a new partition",
         call=lambda stage: stage.tested.write_state(SECOND, NEW, -1, stage.lease.epoch_version),
         effect=znodes.state_path(SECOND),
@@ -728,7 +756,7 @@ WRITES = [
         vanished=Cell(Stage.remove_topic, not_done(StateConflict)),
     ),
     Row(
-        operation="ZkClient.write_state",
+        operation="StateZnodes.write_state",
         case="of a topic without partitions",
         arrange=parents_missing,
         call=lambda stage: stage.tested.write_state(TP, NEW, -1, stage.lease.epoch_version),
@@ -744,6 +772,39 @@ WRITES = [
         deposed=DEPOSED,
         expired=expired(done(0)),
         vanished=Cell(Stage.remove_topic, not_done(StateConflict)),
+    ),
+    Row(
+        operation="StateZnodes.write_states",
+        call=lambda stage: stage.tested.write_states(
+            [WriteState(TP, NEW, 0), WriteState(SECOND, NEW, -1)], stage.lease.epoch_version
+        ),
+        effect=znodes.state_path(SECOND),
+        fair=done([1, 0]),
+        request_lost=done([1, 0]),
+        answer_lost=done([1, 0]),
+        changed=Cell(leader_shrinks_isr, done(written_but_for(0))),
+        anew=ONE_WRITER,
+        deposed=DEPOSED,
+        expired=expired(done([1, 0])),
+        vanished=Cell(Stage.remove_topic, not_done(written_but_for(0, 1))),
+        also=written_alone(1),
+    ),
+    Row(
+        operation="StateZnodes.write_states",
+        case="of which the last one may be refused",
+        call=lambda stage: stage.tested.write_states(
+            [WriteState(TP, NEW, 0), WriteState(SECOND, NEW, -1)], stage.lease.epoch_version
+        ),
+        effect=znodes.state_path(TP),
+        fair=done([1, 0]),
+        request_lost=done([1, 0]),
+        answer_lost=done([1, 0]),
+        changed=Cell(second_state_appears, done(written_but_for(1))),
+        anew=ONE_WRITER,
+        deposed=DEPOSED,
+        expired=expired(done([1, 0])),
+        vanished=Cell(Stage.remove_topic, not_done(written_but_for(0, 1))),
+        also=written_alone(0),
     ),
     Row(
         operation="ZkClient.notify_isr_change",
@@ -1058,19 +1119,19 @@ READS = [
         between=(is_lease(2, 1),),  # a lease with an older epoch loses the next election, which is safe
     ),
     ReadRow(
-        operation="ZkClient.read_state",
+        operation="StateZnodes.read_state",
         call=lambda stage: stage.tested.read_state(TP),
         before=STANDING,
         rivals={"changed": (leader_shrinks_isr, SHRUNK), "vanished": (state_gone, None)},
     ),
     ReadRow(
-        operation="ZkClient.read_states",
+        operation="StateZnodes.read_states",
         call=lambda stage: stage.tested.read_states([TP, SECOND]),
         before=states((TP, STANDING)),
         rivals={"changed": (leader_shrinks_isr, states((TP, SHRUNK))), "vanished": (state_gone, states())},
     ),
     ReadRow(
-        operation="ZkClient.read_topics_with_states",
+        operation="StateZnodes.read_topics_with_states",
         call=lambda stage: stage.tested.read_topics_with_states(["t"]),
         before=({"t": TOPIC}, {TP: STANDING}),
         rivals={

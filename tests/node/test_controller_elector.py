@@ -13,6 +13,7 @@ from cluster.zookeeper import znodes
 from cluster.zookeeper.client import ZkClient
 from cluster.zookeeper.in_memory import MemoryZooKeeper, NetworkConditions
 from cluster.zookeeper.store import NoNodeError, OutcomeUnknownError
+from cluster.zookeeper.write_conflicts import StateConflict
 from node.controller import controller_term
 from node.controller.controller_channel import MOST_BACKOFF_MS
 from node.controller.controller_elector import ControllerElector
@@ -309,15 +310,15 @@ def test_write_of_unknown_outcome_starts_a_new_term(written: bool) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
         zk_client = cluster.brokers[1].zk_client
-        write_state = zk_client.write_state
+        write_states = zk_client.write_states
 
-        async def lose(*arguments: Any) -> int:
-            zk_client.write_state = write_state  # type: ignore[method-assign]
+        async def lose(*arguments: Any) -> list[int | StateConflict]:
+            zk_client.write_states = write_states  # type: ignore[method-assign]
             if written:
-                await write_state(*arguments)
+                await write_states(*arguments)
             raise OutcomeUnknownError("ZooKeeper does not answer")
 
-        zk_client.write_state = lose  # type: ignore[method-assign]
+        zk_client.write_states = lose  # type: ignore[method-assign]
         await cluster.brokers[2].kill()
         await cluster.until(lambda: cluster.brokers[3].hosted[TP].leader == 3)
         await cluster.until(lambda: cluster.controller.controller_epoch == 2)

@@ -18,13 +18,12 @@ from cluster.controller.effects import (
     SendMetadata,
     SendStopReplica,
     WriteRefused,
-    WriteState,
     Written,
 )
 from cluster.controller.unclean_recovery import LogEnd
 from cluster.replication.follower import UNKNOWN_EPOCH, Following, Phase
 from cluster.replication.partition import Facts, IsrProposal, Partition, Role
-from cluster.state import NO_VERSION, BrokerRegistration, PartitionState, TopicAssignment, VersionedState
+from cluster.state import NO_VERSION, BrokerRegistration, PartitionState, TopicAssignment, VersionedState, WriteState
 from tidelog.errors import OffsetOutOfRangeError
 from tidelog.model import NO_LEADER, Endpoint, TopicPartition
 from tidelog.protocol.control_messages import PartitionStateMessage
