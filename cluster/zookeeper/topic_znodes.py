@@ -32,8 +32,8 @@ from tidelog.model import TopicPartition
 
 log = logging.getLogger(__name__)
 
-#: Partitions per multi, which must stay well below ZooKeeper's limit of 1 MB.
-_REMOVAL_BATCH = 250
+#: Partitions per multi. With the longest name of a topic it has 290 KB, and ZooKeeper's limit is 1 MB.
+_REMOVAL_BATCH = 500
 
 #: The index of the settings in the multi that creates a topic; index 0 is the check of the controller's epoch.
 _CONFIG_OPERATION = 1
@@ -162,21 +162,25 @@ class TopicZnodes:
 
         The deletion request is removed last, so that after a failure the next controller finds the rest.
         """
+        looks = False  # at first all nodes are taken to exist, because two reads for each partition take longest
         async with self._retrying.deadline():
             while True:
-                operations, more = await self._removal(topic)
+                operations, more = await self._removal(topic, only_existing=looks)
                 if not operations:
                     return False
                 try:
                     await self._fenced(epoch_version, operations)
                     return more
                 except (TransactionFailedError, OutcomeUnknownError):
-                    await self._retrying.pause()
+                    if looks:
+                        await self._retrying.pause()
+                    looks = True
 
-    async def _removal(self, topic: str) -> tuple[list[Operation], bool]:
+    async def _removal(self, topic: str, *, only_existing: bool) -> tuple[list[Operation], bool]:
         """Return the operations that remove the next partitions, and whether more are left.
 
-        The operations of the last partitions also remove everything else of the topic.
+        The operations of the last partitions also remove everything else of the topic. Nodes that do not exist, for
+        example of a partition that never had a state, are left out only with `only_existing`.
         """
         parent = znodes.partitions_path(topic)
         try:
@@ -188,10 +192,12 @@ class TopicZnodes:
         more = len(tps) < len(numbers)
         if not more:
             paths += parent, znodes.topic_path(topic), znodes.topic_config_path(topic), znodes.delete_topic_path(topic)
-        found = await asyncio.gather(
-            *(self._retrying.until_answered(partial(self._store.exists, path)) for path in paths)
-        )
-        removal: list[Operation] = [Delete(path) for path, stat in zip(paths, found, strict=True) if stat is not None]
+        if only_existing:
+            stats = await asyncio.gather(
+                *(self._retrying.until_answered(partial(self._store.exists, path)) for path in paths)
+            )
+            paths = [path for path, stat in zip(paths, stats, strict=True) if stat is not None]
+        removal: list[Operation] = [Delete(path) for path in paths]
         if removal and not more:
             removal.append(Set(znodes.CONFIG_TOPICS, b""))  # counts the removal, see `cluster.zookeeper.topic_configs`
         return removal, more

@@ -300,10 +300,10 @@ async def test_a_topic_is_created_once_and_removed_whole(server: Server) -> None
     await zk_client.store.close()
 
 
-@pytest.mark.parametrize("partitions", [249, 250, 251, 500, 501])
+@pytest.mark.parametrize("partitions", [499, 500, 501, 1000, 1001])
 @on_virtual_time
 async def test_topic_is_removed_in_pieces_whatever_number_of_partitions_is_left(partitions: int) -> None:
-    """One multi of the removal takes 250 partitions, and the last one removes the topic with them."""
+    """One multi of the removal takes 500 partitions, and the last one removes the topic with them."""
     zk_client = ZkClient(MemoryZooKeeper(VirtualClock()).connect(), VirtualClock(), time_limit_ms=500)
     await zk_client.ensure_paths()
     lease = await begin_term(zk_client)
@@ -315,7 +315,7 @@ async def test_topic_is_removed_in_pieces_whatever_number_of_partitions_is_left(
     pieces = 1
     while await zk_client.remove_some("t", lease.epoch_version):
         pieces += 1
-    assert pieces == -(-partitions // 250)
+    assert pieces == -(-partitions // 500)
     assert (await zk_client.topic_names(), await zk_client.topics_to_delete()) == ([], [])
 
 

@@ -927,7 +927,10 @@ WRITES = [
         unguarded={
             **counters(znodes.CONFIG_TOPICS),
             **dict.fromkeys(
-                (znodes.topic_config_path("t"), znodes.state_path(TP), znodes.state_path(SECOND)),
+                (
+                    znodes.topic_config_path("t"),
+                    *(path(tp) for tp in (TP, SECOND) for path in (znodes.partition_path, znodes.state_path)),
+                ),
                 "it is removed on any version",
             ),
         },
