@@ -22,7 +22,6 @@ from storage.log.leader_epochs import EpochStart, LeaderEpochs
 from storage.log.log_appender import AppendInfo, LogAppender
 from storage.log.log_reader import LogReader
 from storage.log.recovery_point import RecoveryPoint, must_flush
-from storage.producers.producer_snapshots import ProducerSnapshots
 from storage.producers.producer_state import ProducerState
 from storage.segments import segment_swap
 from storage.segments.log_segments import Segments
@@ -69,7 +68,7 @@ class Log:
         self._segments = Segments(directory, files, recovered.segments)
         self.leader_epochs = recovered.epochs
         self._reader = LogReader(self._segments, self.leader_epochs)
-        self._snapshots = ProducerSnapshots(directory, files)
+        self._snapshots = recovered.snapshots
         self._on_truncation = on_truncation
         self._on_flush_failed = on_flush_failed
         self._on_change = on_change

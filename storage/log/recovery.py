@@ -67,6 +67,7 @@ class RecoveredLog:
 
     segments: list[Segment]
     epochs: LeaderEpochs
+    snapshots: ProducerSnapshots
     last_batch: BatchHeader | None = None
     checked_bytes: int = 0
     cut_bytes: int = 0
@@ -113,12 +114,14 @@ class Recovery:
         """
         directory, files = self.directory, self.files
         found = files.names(directory)
-        segment_swap.recover(directory, files)
-        _remove_leftovers(directory, files)
+        names = _remove_leftovers(directory, files, segment_swap.recover(directory, files, found))
         epochs = LeaderEpochs.load(directory, files, self.on_epoch_begun)
-        log = RecoveredLog([], epochs or LeaderEpochs(directory, files, [], self.on_epoch_begun))
+        log = RecoveredLog(
+            [],
+            epochs or LeaderEpochs(directory, files, [], self.on_epoch_begun),
+            ProducerSnapshots(directory, files, names),
+        )
         known = log.epochs.entries()
-        names = files.names(directory)
         names += self._open_segments(log, offsets_named(names, LOG_SUFFIX))
         if not log.segments:
             log.segments.append(self._segment(0))
@@ -130,14 +133,14 @@ class Recovery:
                 known[0].start_offset,
                 begin,
             )
-        _repair_epochs(log, known=epochs is not None, flushed_to=self.recovery_point)
+        if found:  # a new log has no epochs, and so needs no file of them
+            _repair_epochs(log, known=epochs is not None, flushed_to=self.recovery_point)
         for segment in log.segments[:-1]:
             segment.seal()
             segment.close()
-        snapshots = ProducerSnapshots(directory, files)
-        snapshots.remove_past(log.segments[-1].next_offset)
-        if self.rewrite:
-            snapshots.rewrite()
+        log.snapshots.remove_past(log.segments[-1].next_offset)
+        if self.rewrite and found:
+            log.snapshots.rewrite()
             log.epochs.rewrite()
         left = files.names(directory)
         if not set(found).issubset(left) or (found and not self.clean):
@@ -385,10 +388,14 @@ def _header_at(segments: Sequence[Segment], offset: int) -> BatchHeader | None:
     return None
 
 
-def _remove_leftovers(directory: Path, files: Files) -> None:
-    names = files.names(directory)
+def _remove_leftovers(directory: Path, files: Files, names: Sequence[str]) -> list[str]:
+    """Remove what crashes have left of the files with these names, and return the names of the others."""
     logs = {name for name in names if name.endswith(LOG_SUFFIX)}
+    left = []
     for name in names:
         orphan = name.endswith(_BESIDE_LOG) and name.rpartition(".")[0] + LOG_SUFFIX not in logs
         if (orphan or name.endswith(_LEFTOVERS)) and not files.is_directory(directory / name):
             files.remove(directory / name)
+        else:
+            left.append(name)
+    return left

@@ -75,11 +75,16 @@ def decode_snapshot(data: bytes) -> ProducerState | None:
 
 
 class ProducerSnapshots:
-    """The `.snapshot` files of one log: at most one for each segment, and one at the log end."""
+    """The `.snapshot` files of one log: at most one for each segment, and one at the log end.
 
-    def __init__(self, directory: Path, files: Files) -> None:
+    Nothing else writes or removes them, so that the directory is listed only by the caller of the constructor, whose
+    `names` are those in the directory.
+    """
+
+    def __init__(self, directory: Path, files: Files, names: Iterable[str]) -> None:
         self._directory = directory
         self._files = files
+        self._offsets = set(offsets_named(names, SNAPSHOT_SUFFIX))
 
     def continue_in(self, directory: Path) -> None:
         """Use the files in this directory from now on, because the directory of the log gets this name."""
@@ -87,9 +92,10 @@ class ProducerSnapshots:
 
     def offsets(self) -> list[int]:
         """Return the offsets of the snapshots, increasing."""
-        return offsets_named(self._files.names(self._directory), SNAPSHOT_SUFFIX)
+        return sorted(self._offsets)
 
     def write(self, offset: int, state: ProducerState, *, fsync: bool = False) -> None:
+        self._offsets.add(offset)
         self._files.replace(self._path(offset), encode_snapshot(state), fsync=fsync)
 
     def flush(self, offset: int) -> None:
@@ -122,13 +128,17 @@ class ProducerSnapshots:
             state = decode_snapshot(data) if data is not None else None
             if state is not None:
                 return offset, state
-            self._files.remove(self._path(offset))
+            self._remove(offset)
         return None
 
     def keep_only(self, offsets: Iterable[int]) -> None:
         """Remove all snapshots at other offsets."""
-        for offset in set(self.offsets()) - set(offsets):
-            self._files.remove(self._path(offset))
+        for offset in self._offsets.difference(offsets):
+            self._remove(offset)
+
+    def _remove(self, offset: int) -> None:
+        self._files.remove(self._path(offset))
+        self._offsets.discard(offset)
 
     def _path(self, offset: int) -> Path:
         return self._directory / file_name(offset, SNAPSHOT_SUFFIX)

@@ -38,17 +38,20 @@ def swap(cleaned: Segment, old: Sequence[Segment]) -> None:
     cleaned.rename("")
 
 
-def recover(directory: Path, files: Files) -> None:
+def recover(directory: Path, files: Files, names: list[str]) -> list[str]:
     """Finish the swaps that a crash interrupted, and remove the cleaned segments that were not complete.
 
-    A damaged `.log.swap` is removed if an old segment with its base offset exists; otherwise the swap is finished.
+    `names` are those in the directory, and those that are left are returned. A damaged `.log.swap` is removed if an old
+    segment with its base offset exists; otherwise the swap is finished.
     """
-    names = files.names(directory)
-    for base_offset in offsets_named(names, LOG_SUFFIX + SWAP_SUFFIX):
+    swaps = offsets_named(names, LOG_SUFFIX + SWAP_SUFFIX)
+    for base_offset in swaps:
         _finish(directory, files, base_offset)
-    for name in files.names(directory):
-        if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)):
-            files.remove(directory / name)
+    left = files.names(directory) if swaps else names
+    leftovers = [name for name in left if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX))]
+    for name in leftovers:
+        files.remove(directory / name)
+    return [name for name in left if name not in leftovers]
 
 
 def _finish(directory: Path, files: Files, base_offset: int) -> None:

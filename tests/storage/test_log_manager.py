@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -586,3 +590,22 @@ def test_recovery_point_past_the_log_end_is_ignored(tmp_path: Path) -> None:
     assert manager.logs()[ORDERS].log_end_offset < 5, "no record that is damaged, and none after it"
     manager.close(clean=False)
     assert "orders 0 21" not in (tmp_path / "recovery-point-offset-checkpoint").read_text()
+
+
+def test_new_log_takes_few_calls_of_the_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic of ten thousand partitions makes as many logs on each broker."""
+    manager = LogManager.open([tmp_path], RealFiles(), 1, "c1", None)
+    calls: Counter[str] = Counter()
+    for name in ("listdir", "replace", "open", "mkdir"):
+        monkeypatch.setattr(os, name, counted(getattr(os, name), partial(calls.update, [name])))
+    manager.get_or_create(TopicPartition("t", 0), "AAAAAAAAAAAAAAAAAAAAAQ", LogConfig())
+    monkeypatch.undo()
+    assert calls == {"mkdir": 1, "listdir": 2, "open": 4, "replace": 1}, "segment, both indexes, and the topic's id"
+
+
+def counted(call: Callable[..., Any], count: Callable[[], object]) -> Callable[..., Any]:
+    def counting(*arguments: Any, **options: Any) -> Any:
+        count()
+        return call(*arguments, **options)
+
+    return counting

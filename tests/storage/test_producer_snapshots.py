@@ -94,7 +94,7 @@ def test_snapshot_is_readable_and_its_truncations_are_not(batches: list[tuple[in
 
 def test_newest_valid_snapshot_counts_and_others_are_removed(tmp_path: Path) -> None:
     files = UnsyncedFiles()
-    snapshots = ProducerSnapshots(tmp_path, files)
+    snapshots = ProducerSnapshots(tmp_path, files, files.names(tmp_path))
     for offset in (3, 5, 8, 9):
         snapshots.write(offset, kafkas_producers())
     (tmp_path / "00000000000000000008.snapshot").write_bytes(KAFKAS[:-1])

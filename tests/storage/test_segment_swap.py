@@ -242,5 +242,5 @@ def test_a_damaged_swap_keeps_no_descriptor(tmp_path: Path, old_stands: bool) ->
         filled(UnsyncedFiles(), tmp_path).close()
     (tmp_path / f"{0:020d}.log.swap").write_bytes(b"x" * SIZE)
     before = os.listdir("/proc/self/fd")
-    segment_swap.recover(tmp_path, UnsyncedFiles())
+    segment_swap.recover(tmp_path, UnsyncedFiles(), UnsyncedFiles().names(tmp_path))
     assert len(os.listdir("/proc/self/fd")) == len(before)
