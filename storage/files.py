@@ -160,6 +160,10 @@ class RealFile:
 
     def size(self) -> int:
         try:
+            if not self._descriptor.is_open:
+                # By the path, so that a start does not open the files of every log.
+                with contextlib.suppress(FileNotFoundError):
+                    return os.stat(self.path).st_size
             with self._descriptor as fd:
                 return os.fstat(fd).st_size
         except OSError as error:

@@ -127,6 +127,10 @@ class Descriptor:
         self.was_used = self.is_closing = False
         self.failure: OSError | None = None
 
+    @property
+    def is_open(self) -> bool:
+        return self.number != _CLOSED
+
     def __enter__(self) -> int:
         self.users.append(None)
         self.was_used = True

@@ -66,9 +66,9 @@ def test_file_not_used_lately_is_closed_for_another(tmp_path: Path, pair: RealFi
 def test_file_used_again_outlives_one_opened_later(tmp_path: Path, pair: RealFiles) -> None:
     a, *_ = filled(pair, tmp_path, "a", "b", "c", "d")
     assert opened_in(tmp_path) == {"c", "d"}
-    a.size()  # the search clears the marks of c and d, and closes c
+    a.read(0, 1)  # the search clears the marks of c and d, and closes c
     assert opened_in(tmp_path) == {"a", "d"}
-    a.size()
+    a.read(0, 1)
     filled(pair, tmp_path, "e")
     assert opened_in(tmp_path) == {"a", "e"}, "a was used since the last search, and d was not"
 
@@ -80,6 +80,15 @@ def test_closed_file_counts_no_longer(tmp_path: Path, pair: RealFiles) -> None:
     assert opened_in(tmp_path) == {"b", "c"}
     b.close()
     assert opened_in(tmp_path) == {"c"}
+
+
+def test_size_of_a_closed_file_opens_nothing(tmp_path: Path, pair: RealFiles) -> None:
+    (a,) = filled(pair, tmp_path, "aa")
+    a.close()
+    assert a.size() == 2
+    assert opened_in(tmp_path) == set()
+    assert pair.open(tmp_path / "new").size() == 0
+    assert opened_in(tmp_path) == {"new"}, "the first use creates the file"
 
 
 def test_removed_file_is_missing_and_not_created_empty(tmp_path: Path, pair: RealFiles) -> None:
@@ -130,10 +139,10 @@ def test_failed_close_of_a_displaced_file_is_told_at_its_next_use(
     monkeypatch.undo()
     for _ in range(2):
         with pytest.raises(StorageError, match="a: Disk quota exceeded"):
-            a.size()
+            a.read(0, 1)
     with pytest.raises(StorageError, match="a: Disk quota exceeded"):
         a.close()
-    assert a.size() == 1
+    assert a.read(0, 1) == b"a"
 
 
 def test_failed_open_keeps_no_user(tmp_path: Path) -> None:
