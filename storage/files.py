@@ -160,10 +160,13 @@ class RealFile:
 
     def size(self) -> int:
         try:
+            self._descriptor.raise_failure()
             if not self._descriptor.is_open:
                 # By the path, so that a start does not open the files of every log.
                 with contextlib.suppress(FileNotFoundError):
-                    return os.stat(self.path).st_size
+                    size = os.stat(self.path).st_size
+                    self._descriptor.must_exist()
+                    return size
             with self._descriptor as fd:
                 return os.fstat(fd).st_size
         except OSError as error:
@@ -222,7 +225,8 @@ class RealFile:
 
     def fsync(self) -> None:
         try:
-            # A descriptor of its own, because a missing file is not created.
+            self._descriptor.raise_failure()
+            # Not the shared descriptor, because its first use would create a missing file.
             fd = self._open_files.reserve.obtain(os.open, self.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(fd)

@@ -1,8 +1,8 @@
-"""The descriptors of files, at most a given number of them, so that it does not grow with the number of partitions.
+"""Bound the number of open files, so that it does not grow with the number of partitions.
 
-A file is opened on its first use. If too many files are open then, those that were not used lately are closed, and each
-of them is opened again on its next use. The choice is that of the clock algorithm, because a list in the order of use
-would make every read change the list. A file that a thread uses at the moment stays open.
+A file is opened on its first use. If too many files are open then, files that were not used lately are closed, and each
+of them is opened again on its next use. The clock algorithm chooses them, because a list in the order of use would have
+to change with every read. A file that a thread uses at the moment stays open.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CLOSED = -1
 class OpenFiles:
     """The open files of a process. Any thread may use them.
 
-    most   how many may be open; each thread may exceed the number by one file, which it uses at the moment
+    most   how many files may be open; each thread may hold one more while it uses it
     """
 
     def __init__(self, most: int = sys.maxsize, reserve: DescriptorReserve = NO_RESERVE) -> None:
@@ -38,16 +38,15 @@ class OpenFiles:
     def open(self, descriptor: Descriptor) -> int:
         """Open the file unless it is open, close files beyond the limit, and return the number of the descriptor.
 
-        The caller is among the users of the descriptor, so that it stays open. OSError if it cannot be opened.
+        The caller must have joined the users of the descriptor, so that the file stays open. OSError if it cannot be
+        opened, or if an earlier close has failed.
         """
-        if descriptor.failure is not None:
-            raise descriptor.failure
+        descriptor.raise_failure()
         opened = self.reserve.obtain(os.open, descriptor.path, descriptor.flags, _MODE)
         with self._lock:
             if descriptor.number == _CLOSED:
                 descriptor.number = opened
-                # If the file is removed or renamed, a later use must fail and not create an empty file.
-                descriptor.flags &= ~os.O_CREAT
+                descriptor.must_exist()
                 self._open[descriptor] = None
                 displaced = self._displace()
             else:
@@ -92,9 +91,9 @@ class OpenFiles:
     def _detach(self, descriptor: Descriptor) -> int:
         """Take the number of a descriptor that no thread uses, and return it; −1 if a thread uses it, or it is closed.
 
-        A thread begins its use without the lock: it joins the users and then reads the number. So the number is taken
-        first and the users are read afterwards. Either the thread is seen here, or it finds no number and waits for
-        the lock to open the file.
+        A thread begins its use without the lock: it joins the users and then reads the number. This method therefore
+        takes the number first and reads the users afterwards, because a thread that joins later finds no number and
+        opens the file itself.
         """
         number, descriptor.number = descriptor.number, _CLOSED
         if descriptor.users:
@@ -106,14 +105,14 @@ class OpenFiles:
 
 
 class Descriptor:
-    """The descriptor of one file. It is used by `with descriptor as number:`; OSError if it cannot be opened.
+    """Holds the descriptor of one file. `with descriptor as number:` opens the file if needed; OSError if that fails.
 
     number       −1 if the file is not open; changes under the lock of `open_files`
     users        one entry for each thread that uses it at the moment. Threads add and remove their entries by one step
                  of the interpreter each, because a lock would double the time of a small read
     was_used     whether it was used since `OpenFiles` last considered to close it
     is_closing   whether the last user closes it
-    failure      the error of a close that its owner did not call; the next use raises it
+    failure      the error of a close that the owner did not call; each use raises it until the owner closes the file
     """
 
     __slots__ = ("_open_files", "failure", "flags", "is_closing", "number", "path", "users", "was_used")
@@ -146,7 +145,20 @@ class Descriptor:
     def __exit__(self, *_: object) -> None:
         self.users.pop()
         if self.is_closing:
-            self.close()
+            try:
+                self.close()
+            except OSError as error:
+                self.failure = error  # the file's owner has called `close`, and not this thread
+
+    def raise_failure(self) -> None:
+        """Raise the error of a close that the owner did not call, if there was one."""
+        failure = self.failure  # another thread may clear it
+        if failure is not None:
+            raise failure
+
+    def must_exist(self) -> None:
+        """Do not create the file any more. If it is removed or renamed, a later use must fail and not find it empty."""
+        self.flags &= ~os.O_CREAT
 
     def close(self) -> None:
         self._open_files.close(self)

@@ -1,6 +1,7 @@
 """Partition states in ZooKeeper: leader, ISR and epochs of each partition.
 
-A leader writes its ISR on the version of the state, and the controller also on the version of `/controller_epoch`.
+A leader's write depends on the version of the state's znode, and a controller's write also on the version of
+`/controller_epoch`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ STATES_PER_MULTI = 50
 
 
 class StateZnodes(TopicZnodes):
-    """The operations of `ZkClient` on partition states, whose remarks hold here too."""
+    """Reads and writes partition states; a base class of `ZkClient`, whose docstring explains the errors."""
 
     async def read_state(self, tp: TopicPartition) -> VersionedState | None:
         """Return a partition's state, or None if there is none. MalformedZnodeError."""
@@ -114,7 +115,7 @@ class StateZnodes(TopicZnodes):
     async def write_states(self, writes: Sequence[WriteState], epoch_version: int) -> list[int | StateConflict]:
         """Write a controller's states as `write_state` does, many in one multi; return each new partition_epoch.
 
-        A StateConflict stands in the place of a write that was refused. ControllerFenced, OutcomeUnknownError.
+        The list has a StateConflict for each refused write. ControllerFenced, OutcomeUnknownError.
         """
         batches = [writes[first : first + STATES_PER_MULTI] for first in range(0, len(writes), STATES_PER_MULTI)]
         found = await asyncio.gather(*(self._write_batch(batch, epoch_version) for batch in batches))
@@ -123,10 +124,11 @@ class StateZnodes(TopicZnodes):
     async def _write_batch(self, writes: Sequence[WriteState], epoch_version: int) -> list[int | StateConflict]:
         operations = [operation for write in writes for operation in _operations_of(write)]
         try:
-            await self._fenced(epoch_version, operations)
+            async with self._retrying.deadline():
+                await self._fenced(epoch_version, operations)
         except (TransactionFailedError, OutcomeUnknownError):
-            # Either nothing was written, because one of the states is not the expected one, or the answer was lost.
-            # `write_state` finds out which of the two holds for each partition.
+            # Nothing was written because one operation failed, or the answer was lost. Each state is written alone,
+            # because the reads after such a write show its outcome.
             return await asyncio.gather(*(self._write_alone(write, epoch_version) for write in writes))
         return [write.expected + 1 for write in writes]
 

@@ -32,7 +32,7 @@ from tidelog.model import TopicPartition
 
 log = logging.getLogger(__name__)
 
-#: Partitions per multi. With the longest name of a topic it has 290 KB, and ZooKeeper's limit is 1 MB.
+#: Partitions per multi. A multi has at most 290 KB, with the longest name of a topic; ZooKeeper's limit is 1 MB.
 _REMOVAL_BATCH = 500
 
 #: The index of the settings in the multi that creates a topic; index 0 is the check of the controller's epoch.
@@ -162,19 +162,19 @@ class TopicZnodes:
 
         The deletion request is removed last, so that after a failure the next controller finds the rest.
         """
-        looks = False  # at first all nodes are taken to exist, because two reads for each partition take longest
+        only_existing = False  # the first attempt assumes that all znodes exist, because to read them takes longest
         async with self._retrying.deadline():
             while True:
-                operations, more = await self._removal(topic, only_existing=looks)
+                operations, more = await self._removal(topic, only_existing=only_existing)
                 if not operations:
                     return False
                 try:
                     await self._fenced(epoch_version, operations)
                     return more
                 except (TransactionFailedError, OutcomeUnknownError):
-                    if looks:
+                    if only_existing:
                         await self._retrying.pause()
-                    looks = True
+                    only_existing = True
 
     async def _removal(self, topic: str, *, only_existing: bool) -> tuple[list[Operation], bool]:
         """Return the operations that remove the next partitions, and whether more are left.

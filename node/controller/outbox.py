@@ -158,16 +158,14 @@ class Outbox:
 
         The entries stay in the outbox until `answered`.
         """
-        metadata = self._peek_metadata()
-        if self._states and self._metadata_is_next and metadata is not None and metadata.entries:
-            return metadata
         if self._states:
-            return StateBatch(_first(self._states))
+            metadata = self._peek_metadata() if self._metadata_is_next else None
+            return metadata if metadata is not None and metadata.entries else StateBatch(_first(self._states))
         if self._stops:
             return StopBatch(_first(self._stops))
         if self._questions:
             return QuestionBatch(_first(self._questions))
-        return metadata
+        return self._peek_metadata()
 
     def _peek_metadata(self) -> MetadataBatch | None:
         """Return the UpdateMetadata that may be sent now, or None if the broker has answered all metadata.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from itertools import chain
+from functools import partial
 
 from cluster.controller.controller import Controller
 from cluster.controller.replicas.capacity import BrokerCapacity
 from node.controller.command_errors import COMMAND_ERRORS, broker_error_of
 from node.controller.controller_term import ControllerTerm
-from node.controller.topic_validation import plan_partitions, plan_reassignment
+from node.controller.topic_validation import plan_partitions, plan_reassignment, plan_within
 from node.metadata.internal_topics import InternalTopicRules, is_internal
 from node.net.server import due_in
 from node.runtime.lock_with_deadline import lock_until, raise_if_over
@@ -104,11 +104,8 @@ class PartitionCommands:
                 if before is None or controller.replica_deletion.is_deleting(new.name):
                     raise UnknownTopicOrPartitionError(f"topic {new.name!r} does not exist")
                 live = controller.context.brokers.keys() - controller.context.shutting_down
-                after = plan_partitions(new, before, live)
-                added = after.partitions.keys() - before.partitions.keys()
-                self._capacity(controller).add(
-                    new.name, chain.from_iterable(after.partitions[number] for number in added)
-                )
+                plan = partial(plan_partitions, new, before)
+                after = plan_within(self._capacity(controller), new.name, live, plan, before)
                 if validate_only:
                     return []
                 if await term.change_assignment(after):
@@ -221,7 +218,8 @@ class PartitionCommands:
                             raise UnknownTopicOrPartitionError(f"{tp} does not exist")
                         planned = plan_reassignment(wanted, before, controller.context.brokers, self._internal)
                         if not is_internal(topic):
-                            capacity.add(topic, set(planned.replicas).difference(before.partitions[wanted.partition]))
+                            holders = controller.context.partitions[tp].holders
+                            capacity.add(topic, set(planned.replicas).difference(holders))
                         changes[wanted.partition] = planned
                         results[tp] = None
                     except BrokerError as error:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
-from itertools import chain
+from collections.abc import Callable, Set
 
 from cluster.controller.replicas.capacity import BrokerCapacity
+from cluster.state import TopicAssignment
 from node.controller.command_errors import COMMAND_ERRORS, broker_error_of
 from node.controller.controller_term import ControllerTerm
-from node.controller.topic_validation import plan_topic
+from node.controller.topic_validation import plan_topic, plan_within
 from node.metadata.internal_topics import InternalTopicRules, check_deletion, is_internal
 from node.net.server import due_in
 from node.runtime.lock_with_deadline import lock_until, raise_if_over
@@ -92,19 +92,23 @@ class TopicCommands:
 
     async def _create(self, term: ControllerTerm, new: NewTopic, validate_only: bool, deadline_ms: int) -> CreatedTopic:
         async with lock_until(term.topics_lock, self._clock, deadline_ms):
-            assignment = plan_topic(
-                new,
-                existing=term.controller.context.topics,
-                brokers=term.controller.context.brokers.keys() - term.controller.context.shutting_down,
-                num_partitions=self._settings.num_partitions,
-                replication_factor=self._settings.default_replication_factor,
-                defaults=self._settings.topic_defaults,
-                internal=InternalTopicRules.of(self._settings),
-                rng=self._rng,
-            )
-            if not is_internal(new.name):
-                capacity = BrokerCapacity(term.controller.context.held_partitions(), self._most())
-                capacity.add(new.name, chain.from_iterable(assignment.partitions.values()))
+            context = term.controller.context
+
+            def plan(brokers: Set[int]) -> TopicAssignment:
+                return plan_topic(
+                    new,
+                    existing=context.topics,
+                    brokers=brokers,
+                    num_partitions=self._settings.num_partitions,
+                    replication_factor=self._settings.default_replication_factor,
+                    defaults=self._settings.topic_defaults,
+                    internal=InternalTopicRules.of(self._settings),
+                    rng=self._rng,
+                )
+
+            live = context.brokers.keys() - context.shutting_down
+            capacity = BrokerCapacity(context.held_partitions(), self._most())
+            assignment = plan(live) if is_internal(new.name) else plan_within(capacity, new.name, live, plan)
             if not validate_only and not await term.create_topic(assignment):
                 raise TopicAlreadyExistsError(f"topic {new.name!r} already exists")
         topic_id = "" if validate_only else assignment.topic_id

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Set
 
+from cluster.controller.replicas.capacity import BrokerCapacity
 from cluster.controller.replicas.placement import check_assignment, check_replicas, place_more_replicas, place_replicas
 from cluster.state import ReplicaAssignment, TopicAssignment
 from cluster.uuids import random_uuid
 from node.metadata.internal_topics import INTERNAL_TOPICS, InternalTopicRules, check_new_partitions
 from storage.configs.log_config import LogConfig
 from tidelog.errors import (
+    BrokerError,
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
     InvalidRequestError,
     InvalidTopicError,
     NoReassignmentInProgressError,
@@ -94,6 +97,38 @@ def plan_partitions(new: NewPartitions, assignment: TopicAssignment, brokers: Co
             )
         added = check_assignment(new.assignment, brokers, first=len(existing), factor=factor)
     return assignment.reassigned({number: ReplicaAssignment(replicas) for number, replicas in added.items()})
+
+
+def plan_within(
+    capacity: BrokerCapacity,
+    topic: str,
+    brokers: Set[int],
+    plan: Callable[[Set[int]], TopicAssignment],
+    before: TopicAssignment | None = None,
+) -> TopicAssignment:
+    """Return the plan on those of `brokers` that have room for it.
+
+    Brokers that would get too many partitions are left out, and the others are planned for again. Raise
+    PolicyViolationError, about the first plan, if the other brokers are too few or the plan needs these brokers.
+
+    plan     returns the topic's assignment on some of the brokers
+    before   the assignment of an existing topic, whose partitions stay
+    """
+    first: BrokerError | None = None
+    while True:
+        try:
+            planned = plan(brokers)
+        except (InvalidReplicationFactorError, InvalidReplicaAssignmentError):
+            if first is not None:
+                raise first from None
+            raise
+        existing = before.partitions.keys() if before is not None else ()
+        replicas = [each for number in planned.partitions.keys() - existing for each in planned.partitions[number]]
+        full = capacity.without_room(replicas)
+        if not full:
+            return planned
+        first = first or capacity.refusal(topic, replicas)
+        brokers = brokers - full
 
 
 def plan_reassignment(

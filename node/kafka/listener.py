@@ -88,7 +88,8 @@ class ListenerLimits(NamedTuple):
     max_frame_bytes    the setting `socket_request_max_bytes`
     max_memory_bytes   the setting `queued_max_request_bytes`
 
-    `max_connections_of_process` is for all listeners together, because they share the descriptors of the process.
+    `max_connections_of_process` limits the connections of all listeners together, because they share the descriptors of
+    the process.
     """
 
     max_connections_of_process: int = sys.maxsize
@@ -214,22 +215,25 @@ class KafkaListener:
         return len(self._connections)
 
     def opened(self, connection: Connection) -> bool:
-        """Count a connection. Return False if there are too many, of this address or of all, or the listener stops."""
+        """Count a connection. Return False if too many are open in the process, on this listener or from this address.
+
+        Return False also if the listener stops.
+        """
         address, limits = connection.peer[0], self._limits
         of_process, of_all, of_address = len(self._clients), len(self._connections), self._by_address[address]
-        too_many_of_process = of_process >= limits.max_connections_of_process
-        too_many = of_all >= limits.max_connections
-        too_many_of_address = of_address >= limits.max_connections_per_ip
         self._connections[connection] = self._clients.add(self._name, connection.peer, connection.traffic)
         self._by_address[address] += 1
-        if too_many_of_process:
-            self.log_closing(connection, _without_descriptor(of_process))
-        elif too_many:
-            self.log_closing(connection, _one_too_many(f"{of_all} are open", "max_connections", limits.max_connections))
-        elif too_many_of_address:
+        refusal: FrameError | None = None
+        if of_process >= limits.max_connections_of_process:
+            refusal = _without_descriptor(of_process, limits.max_connections_of_process)
+        elif of_all >= limits.max_connections:
+            refusal = _one_too_many(f"{of_all} are open", "max_connections", limits.max_connections)
+        elif of_address >= limits.max_connections_per_ip:
             found = f"{of_address} of its address are open"
-            self.log_closing(connection, _one_too_many(found, "max_connections_per_ip", limits.max_connections_per_ip))
-        return not (too_many_of_process or too_many or too_many_of_address or self._is_stopping)
+            refusal = _one_too_many(found, "max_connections_per_ip", limits.max_connections_per_ip)
+        if refusal is not None:
+            self.log_closing(connection, refusal)
+        return refusal is None and not self._is_stopping
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection that has closed. An unknown one has no effect."""
@@ -427,11 +431,11 @@ def _one_too_many(found: str, setting: str, limit: int) -> FrameError:
     )
 
 
-def _without_descriptor(of_process: int) -> FrameError:
+def _without_descriptor(of_process: int, limit: int) -> FrameError:
     """Return the refusal of a connection because the other descriptors of the process are for files."""
     return FrameError(
-        f"is one connection too many: {of_process} are open, and the broker's other file descriptors are for logs; "
-        "raise the limit of open files (ulimit -n) if these clients are wanted"
+        f"is one connection too many: {of_process} are open, and the process may have {limit}, because its other file "
+        "descriptors are for log files; raise the limit of open files (ulimit -n) if these clients are wanted"
     )
 
 

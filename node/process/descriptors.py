@@ -1,7 +1,7 @@
 """Share the file descriptors of a broker process between files and connections.
 
-Neither can then use up the descriptors of the other: files beyond their share are closed and opened again on their next
-use, and connections beyond their share are refused.
+Files beyond their share are closed and opened again on their next use. Connections of clients beyond their share are
+refused. Connections of brokers are not limited, because ZeroMQ accepts them, so that files have a reserve as well.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class ReplicaManager:
                         that are about committed records. The value is computed on each access, because a process that
                         was paused (SIGSTOP) finds waiting requests before any of its timers has run
     may_be_deposed      True also while there is no connection to ZooKeeper, because the session may have been ended
-                        early. Then no answer may say that a log ends, because a new leader may have more records.
+                        early. Then no answer may say where a log ends, because a new leader may have more records.
                         Records are still accepted, because most lost connections return in the same session
     loop_budget         limits the work for disks in one turn of the event loop
     on_storage_error    called once when no log directory is left; by then every replica is offline
@@ -117,7 +117,7 @@ class ReplicaManager:
 
     @property
     def may_be_deposed(self) -> bool:
-        """Return whether another broker may lead these partitions, also if the session was ended early."""
+        """Return whether `cut_off` holds or the connection to ZooKeeper is lost."""
         return self._may_be_deposed()
 
     @property

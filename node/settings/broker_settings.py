@@ -69,8 +69,8 @@ class BrokerSettings:
     max_connections: int = _setting("connections of clients to one listener", 10_000, least=1)
     max_connections_per_ip: int = _setting("connections of clients to one listener from one address", 10_000, least=1)
     max_broker_partitions: int = _setting(
-        "partitions that a broker may hold, internal topics excepted; the controller applies its own value to every"
-        " broker",
+        "partitions that a broker may hold; those of internal topics count, but are never refused; the controller"
+        " applies its own value to every broker",
         partitions_for(memory_of_machine()),
         least=1,
         is_computed=True,

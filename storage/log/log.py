@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -628,7 +628,7 @@ class Log:
         self._reader.forget()
         with self._changing_names():
             retired = self._segments.retire_oldest(count)
-        self._sweep_snapshots_if_possible()
+        self._sweep_snapshots()
         return retired
 
     def replace_segments(self, cleaned: Segment, old: Sequence[Segment]) -> bool:
@@ -647,7 +647,7 @@ class Log:
         with self._changing_names():
             segment_swap.swap(cleaned, old)
         self._segments.replace(old, cleaned)
-        self._sweep_snapshots_if_possible()
+        self._sweep_snapshots()
         return True
 
     def _keep_producers(self, begin: int) -> None:
@@ -662,15 +662,8 @@ class Log:
             if latest is None or latest[0] < begin:
                 self._snapshots.write(self.log_end_offset, producers)
 
-    def _sweep_snapshots_if_possible(self) -> None:
-        """Remove the producer snapshots that are not needed any more.
-
-        If no descriptor is free, leave the removal to the next call, because the caller must still get its result.
-        """
-        with suppress(OutOfDescriptorsError):
-            self._sweep_snapshots()
-
     def _sweep_snapshots(self) -> None:
+        """Remove the producer snapshots that are not needed any more."""
         self._snapshots.keep_only({*self._segments.base_offsets, *self._snapshots.offsets()[-1:]})
 
     @contextmanager

@@ -133,7 +133,7 @@ class Recovery:
                 known[0].start_offset,
                 begin,
             )
-        if found:  # a new log has no epochs, and so needs no file of them
+        if found:  # a new log has no epochs, so that their file is not written
             _repair_epochs(log, known=epochs is not None, flushed_to=self.recovery_point)
         for segment in log.segments[:-1]:
             segment.seal()
@@ -389,7 +389,7 @@ def _header_at(segments: Sequence[Segment], offset: int) -> BatchHeader | None:
 
 
 def _remove_leftovers(directory: Path, files: Files, names: Sequence[str]) -> list[str]:
-    """Remove what crashes have left of the files with these names, and return the names of the others."""
+    """Remove leftovers of crashes among the files with these names; return the other names."""
     logs = {name for name in names if name.endswith(LOG_SUFFIX)}
     left = []
     for name in names:

@@ -77,8 +77,9 @@ def decode_snapshot(data: bytes) -> ProducerState | None:
 class ProducerSnapshots:
     """The `.snapshot` files of one log: at most one for each segment, and one at the log end.
 
-    Nothing else writes or removes them, so that the directory is listed only by the caller of the constructor, whose
-    `names` are those in the directory.
+    The object keeps the offsets in memory, because no other code writes or removes these files of an open log.
+
+    names   the names in the directory when the log is opened
     """
 
     def __init__(self, directory: Path, files: Files, names: Iterable[str]) -> None:
@@ -95,8 +96,8 @@ class ProducerSnapshots:
         return sorted(self._offsets)
 
     def write(self, offset: int, state: ProducerState, *, fsync: bool = False) -> None:
-        self._offsets.add(offset)
         self._files.replace(self._path(offset), encode_snapshot(state), fsync=fsync)
+        self._offsets.add(offset)
 
     def flush(self, offset: int) -> None:
         """Flush a snapshot, and its name, that was written without a flush."""

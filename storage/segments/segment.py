@@ -310,9 +310,9 @@ class Segment:
         self.time_index.flush()
 
     def close(self) -> None:
-        self.log.close()
-        self.offset_index.close()
-        self.time_index.close()
+        with contextlib.ExitStack() as closes:  # all files are closed, also after an error
+            for file in (self.time_index, self.offset_index, self.log):
+                closes.callback(file.close)
 
     def rename(self, suffix: str) -> None:
         """Close the files, give the `.log` and its indexes the second suffix `suffix`, and open them again."""

@@ -41,7 +41,7 @@ def swap(cleaned: Segment, old: Sequence[Segment]) -> None:
 def recover(directory: Path, files: Files, names: list[str]) -> list[str]:
     """Finish the swaps that a crash interrupted, and remove the cleaned segments that were not complete.
 
-    `names` are those in the directory, and those that are left are returned. A damaged `.log.swap` is removed if an old
+    `names`: the names in the directory. Return the names that are left. A damaged `.log.swap` is removed if an old
     segment with its base offset exists; otherwise the swap is finished.
     """
     swaps = offsets_named(names, LOG_SUFFIX + SWAP_SUFFIX)

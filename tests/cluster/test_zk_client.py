@@ -5,6 +5,7 @@ answers.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -22,7 +23,7 @@ from cluster.zookeeper import znodes
 from cluster.zookeeper.client import ZkClient
 from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper, NetworkConditions
 from cluster.zookeeper.state_znodes import STATES_PER_MULTI
-from cluster.zookeeper.store import Node, NodeChanged, OutcomeUnknownError
+from cluster.zookeeper.store import Node, NodeChanged, Operation, OutcomeUnknownError, Result
 from cluster.zookeeper.write_conflicts import AssignmentConflict, BrokerIdTaken, ControllerFenced, StateConflict
 from tests.cluster.stores import Server
 from tests.virtual_time import VirtualClock, on_virtual_time
@@ -158,7 +159,29 @@ async def test_leader_and_controller_change_a_state_only_on_the_version_they_saw
     await zk_client.store.close()
 
 
-async def test_many_states_are_written_together_but_for_the_refused_one(server: Server) -> None:
+async def test_states_are_written_in_multis_of_fifty() -> None:
+    zk_client = ZkClient(MemoryZooKeeper(VirtualClock()).connect(), VirtualClock())
+    await zk_client.ensure_paths()
+    lease = await begin_term(zk_client)
+    tps = [TopicPartition("t", number) for number in range(2 * STATES_PER_MULTI + 1)]
+    await zk_client.create_topic(replace(TOPIC, partitions={tp.partition: (1, 2) for tp in tps}), lease.epoch_version)
+    multi, sizes = zk_client.store.multi, list[int]()
+
+    async def counted(operations: Sequence[Operation]) -> list[Result]:
+        sizes.append(len(operations))
+        return await multi(operations)
+
+    zk_client.store.multi = counted  # type: ignore[method-assign]
+    assert await zk_client.write_states([WriteState(tp, STATE, -1) for tp in tps], lease.epoch_version) == [0] * len(
+        tps
+    )
+    assert sizes == [101, 101, 3], "the check of the epoch, and two znodes for each partition"
+    sizes.clear()
+    assert await zk_client.write_states([WriteState(tp, STATE, 0) for tp in tps], lease.epoch_version) == [1] * len(tps)
+    assert sizes == [51, 51, 2]
+
+
+async def test_refused_state_does_not_stop_the_others(server: Server) -> None:
     zk_client = await join(server)
     lease = await begin_term(zk_client)
     tps = [TopicPartition("t", number) for number in range(2 * STATES_PER_MULTI + 1)]

@@ -39,8 +39,8 @@ def test_topic_beyond_the_limit_is_not_created(validate_only: bool) -> None:
         refused, created = (await cluster.controller.topics.create_topics(request)).topics
         assert (refused.error_code, created.error_code) == (PolicyViolationError.code, 0)
         assert refused.error_message == (
-            "topic 'b': broker 1 holds 4 partitions and may hold 6 (max.broker.partitions), so that it cannot take 3 "
-            "more: choose fewer partitions or replicas, add brokers, or raise the setting"
+            "topic 'b': broker 1 cannot take 3 more partitions, because it holds 4 and may hold 6 "
+            "(max.broker.partitions); choose fewer partitions or other brokers, add brokers, or raise the setting"
         )
         assert not cluster.exists(znodes.topic_path("b"))
         assert cluster.exists(znodes.topic_path("c")) is not validate_only
@@ -77,7 +77,24 @@ def test_replicas_beyond_the_limit_are_not_reassigned() -> None:
     run_with_limit(story)
 
 
-def test_replica_that_stays_needs_no_room() -> None:
+def test_full_broker_gets_no_replica_and_stops_no_topic() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create("full", assignment=dict.fromkeys(range(MOST), (1,)))
+        await cluster.create("t", num_partitions=3, replication_factor=2)
+        request = CreatePartitionsRequest((NewPartitions("t", 5),), timeout_ms=5000)
+        (answer,) = (await cluster.controller.partitions.create_partitions(request)).topics
+        assert answer.error_code == 0
+        topic = await cluster.brokers[1].zk_client.read_topic("t")
+        assert topic is not None and [set(replicas) for replicas in topic.partitions.values()] == [{2, 3}] * 5
+        new = (NewTopic("three", 1, 3), NewTopic("named", assignment={0: (1,)}))
+        created = await cluster.controller.topics.create_topics(CreateTopicsRequest(new, timeout_ms=5000))
+        assert [each.error_code for each in created.topics] == [PolicyViolationError.code] * 2
+        assert "broker 1 cannot take 1 more partitions" in (created.topics[0].error_message or "")
+
+    run_with_limit(story)
+
+
+def test_reordered_replicas_count_once() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create("full", assignment=dict.fromkeys(range(MOST), (1, 2)))
         wanted = (WantedReplicas("full", 0, (2, 1)),)

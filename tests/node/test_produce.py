@@ -190,8 +190,11 @@ async def test_leader_cut_off_from_zookeeper_gives_only_safe_answers() -> None:
 
 
 @on_virtual_time
-async def test_leader_whose_session_may_be_over_denies_no_later_record() -> None:
-    """Found by the simulator: a session was ended early, and the old leader returned an end that was long exceeded."""
+async def test_leader_without_zookeeper_answers_offset_not_available() -> None:
+    """Found by the simulator: ZooKeeper ended a session early, and the old leader returned its own high watermark.
+
+    Its successor had acknowledged more records by then.
+    """
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")

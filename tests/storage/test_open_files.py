@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -27,7 +28,11 @@ TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 def open_paths() -> set[Path]:
     """Return the paths of all files that this process has open."""
-    return {Path(link) for link in _links() if link.startswith("/")}
+    return set(_open_paths_with_repetitions())
+
+
+def _open_paths_with_repetitions() -> list[Path]:
+    return [Path(link) for link in _links() if link.startswith("/")]
 
 
 def _links() -> Iterator[str]:
@@ -87,12 +92,25 @@ def test_size_of_a_closed_file_opens_nothing(tmp_path: Path, pair: RealFiles) ->
     a.close()
     assert a.size() == 2
     assert opened_in(tmp_path) == set()
+
+
+def test_size_of_a_missing_file_creates_it(tmp_path: Path, pair: RealFiles) -> None:
     assert pair.open(tmp_path / "new").size() == 0
     assert opened_in(tmp_path) == {"new"}, "the first use creates the file"
 
 
 def test_removed_file_is_missing_and_not_created_empty(tmp_path: Path, pair: RealFiles) -> None:
     a, _, _ = filled(pair, tmp_path, "a", "b", "c")
+    (tmp_path / "a").unlink()
+    with pytest.raises(StorageError, match="a: No such file"):
+        a.read(0, 1)
+    assert not (tmp_path / "a").exists()
+
+
+def test_removed_file_whose_size_was_read_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a")
+    a = RealFiles().open(tmp_path / "a")
+    assert a.size() == 1
     (tmp_path / "a").unlink()
     with pytest.raises(StorageError, match="a: No such file"):
         a.read(0, 1)
@@ -124,9 +142,10 @@ def test_file_in_use_by_another_thread_stays_open(tmp_path: Path, monkeypatch: p
     assert (a.size(), b.size(), c.size()) == (1, 1, 1)
 
 
-def test_failed_close_of_a_displaced_file_is_told_at_its_next_use(
+def test_failed_close_of_a_displaced_file_fails_its_later_uses(
     tmp_path: Path, pair: RealFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A flush must not confirm bytes whose loss the close has reported."""
     a, _ = filled(pair, tmp_path, "a", "b")
     close = os.close
 
@@ -137,23 +156,68 @@ def test_failed_close_of_a_displaced_file_is_told_at_its_next_use(
     monkeypatch.setattr(os, "close", refused)
     filled(pair, tmp_path, "c")  # closes a
     monkeypatch.undo()
-    for _ in range(2):
+    for use in (lambda: a.read(0, 1), a.fsync, a.size, a.close):
         with pytest.raises(StorageError, match="a: Disk quota exceeded"):
-            a.read(0, 1)
-    with pytest.raises(StorageError, match="a: Disk quota exceeded"):
-        a.close()
+            use()
     assert a.read(0, 1) == b"a"
 
 
 def test_failed_open_keeps_no_user(tmp_path: Path) -> None:
     files = RealFiles(OpenFiles(1))
-    missing = files.open(tmp_path / "missing", create=False)
+    late = files.open(tmp_path / "late", create=False)
     with pytest.raises(StorageError):
-        missing.size()
-    (tmp_path / "missing").touch()
-    assert missing.size() == 0
-    filled(files, tmp_path, "a")
-    assert opened_in(tmp_path) == {"a"}, "the file that could not be opened is not in use"
+        late.read(0, 1)
+    (tmp_path / "late").write_bytes(b"x")
+    assert late.read(0, 1) == b"x"
+    filled(files, tmp_path, "a", "b")
+    assert opened_in(tmp_path) == {"b"}, "the file that could not be opened at first is not in use"
+
+
+def test_file_opened_by_two_threads_keeps_one_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_files = OpenFiles()
+    (a,) = filled(RealFiles(open_files), tmp_path, "a")
+    a.close()
+    both, opening = threading.Barrier(2), os.open
+
+    def held_open(*arguments: Any, **options: Any) -> int:
+        both.wait(30)
+        return opening(*arguments, **options)
+
+    monkeypatch.setattr(os, "open", held_open)
+    found: list[bytes] = []
+    readers = [threading.Thread(target=lambda: found.append(a.read(0, 1))) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join(30)
+    monkeypatch.undo()
+    assert found == [b"a", b"a"]
+    assert len(open_files) == 1
+    assert [path.name for path in _open_paths_with_repetitions() if path.parent == tmp_path] == ["a"]
+
+
+def test_threads_read_their_own_bytes_while_files_are_displaced(tmp_path: Path) -> None:
+    names = [str(number) for number in range(8)]
+    files = filled(RealFiles(OpenFiles(2)), tmp_path, *names)
+    wrong: list[tuple[str, object]] = []
+
+    def read_all_files() -> None:
+        for _ in range(200):
+            for file, name in zip(files, names, strict=True):
+                try:
+                    content: object = file.read(0, 9)
+                except StorageError as error:
+                    content = error
+                if content != name.encode():
+                    wrong.append((name, content))
+
+    readers = [threading.Thread(target=read_all_files) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join(60)
+    assert wrong == []
+    assert len(opened_in(tmp_path)) <= 2 + len(readers)
 
 
 def test_many_logs_share_few_descriptors(tmp_path: Path) -> None:

@@ -29,7 +29,10 @@ class ReadBounds:
         """
         if not self.end_is_known:
             tp = self.replica.topic_partition
-            raise OffsetNotAvailableError(f"{tp}: the leader does not know the high watermark of its epoch yet; retry")
+            raise OffsetNotAvailableError(
+                f"{tp}: the leader cannot confirm the end of its log, because it does not know the high watermark of "
+                "its epoch yet, shuts down, or has no connection to ZooKeeper; retry"
+            )
 
 
 def find_read_bounds(

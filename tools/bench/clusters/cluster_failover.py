@@ -40,7 +40,7 @@ def measure(env: BenchEnvironment) -> dict[str, float]:
 
 
 class Gap(NamedTuple):
-    """The times in seconds from a kill to the first and the last acknowledgement, and of the start afterwards."""
+    """Seconds from a kill to the first and to the last acknowledgement, and the duration of the restart."""
 
     first_s: float
     last_s: float
@@ -48,7 +48,7 @@ class Gap(NamedTuple):
 
 
 def gap(cluster: ClusterUnderTest, tps: list[TopicPartition], *, of_controller: bool) -> Gap:
-    """Kill a broker that leads some of the partitions, start it again, and wait until all replicas are in sync."""
+    """Kill a broker that leads some of the partitions, start it again, and return when all replicas are in sync."""
     topic = tps[0].topic
     victim, led = cluster.leader_of_some(tps, controller=of_controller)
     value = os.urandom(100)

@@ -1,6 +1,6 @@
 """Measures what a topic of many partitions costs three brokers, from its creation to its deletion.
 
-The steps run one after the other in the same cluster, because to create so many partitions takes long.
+All steps use one cluster, because creating so many partitions takes long.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TOPIC = "wide"
 _SETTLE_S = 8.0
 _WATCH_S = 15.0
 _PATIENCE_S = 600
-#: The aims with so many partitions, by the part of the figure's key after the point.
+#: The aim of each figure by the number of partitions and the part of its key after the dot.
 _AIMS = {
     1_000: {
         "create": "≤ 2", "idle-cpu": "≤ 2", "memory": "≤ 60", "stop": "≤ 2", "start-clean": "≤ 2",
@@ -78,9 +78,9 @@ def _life_of_a_topic(cluster: ClusterUnderTest, partitions: int, say: Callable[[
     note("start-clean", _seconds(lambda: cluster.restart(victim)))
     cluster.wait_in_sync(_TOPIC, _PATIENCE_S)
     cluster.admin.elect_leaders(ElectionType.PREFERRED, timeout_ms=_PATIENCE_S * 1000)
-    first = gap(cluster, tps, of_controller=False)
-    note("leader-killed", first.last_s)
-    note("start-killed", first.start_s)
+    of_leader = gap(cluster, tps, of_controller=False)
+    note("leader-killed", of_leader.last_s)
+    note("start-killed", of_leader.start_s)
     cluster.admin.elect_leaders(ElectionType.PREFERRED, timeout_ms=_PATIENCE_S * 1000)
     note("controller-killed", gap(cluster, tps, of_controller=True).last_s)
     started = time.monotonic()
