@@ -160,13 +160,6 @@ class RealFile:
 
     def size(self) -> int:
         try:
-            self._descriptor.raise_failure()
-            if not self._descriptor.is_open:
-                # By the path, so that a start does not open the files of every log.
-                with contextlib.suppress(FileNotFoundError):
-                    size = os.stat(self.path).st_size
-                    self._descriptor.must_exist()
-                    return size
             with self._descriptor as fd:
                 return os.fstat(fd).st_size
         except OSError as error:

@@ -46,7 +46,8 @@ class OpenFiles:
         with self._lock:
             if descriptor.number == _CLOSED:
                 descriptor.number = opened
-                descriptor.must_exist()
+                # If the file is removed or renamed after it was displaced, the next use must not create it empty.
+                descriptor.flags &= ~os.O_CREAT
                 self._open[descriptor] = None
                 displaced = self._displace()
             else:
@@ -65,6 +66,7 @@ class OpenFiles:
         OSError if the system reports that bytes written earlier are lost.
         """
         with self._lock:
+            descriptor.flags |= descriptor.creates  # the owner may have renamed the file, and may want it anew
             descriptor.is_closing = True  # before the users are read, so that a user that leaves later sees it
             number = self._detach(descriptor)
             failure, descriptor.failure = descriptor.failure, None
@@ -107,6 +109,7 @@ class OpenFiles:
 class Descriptor:
     """Holds the descriptor of one file. `with descriptor as number:` opens the file if needed; OSError if that fails.
 
+    flags        of the next open; `creates` is added again when the owner closes the file
     number       −1 if the file is not open; changes under the lock of `open_files`
     users        one entry for each thread that uses it at the moment. Threads add and remove their entries by one step
                  of the interpreter each, because a lock would double the time of a small read
@@ -115,20 +118,17 @@ class Descriptor:
     failure      the error of a close that the owner did not call; each use raises it until the owner closes the file
     """
 
-    __slots__ = ("_open_files", "failure", "flags", "is_closing", "number", "path", "users", "was_used")
+    __slots__ = ("_open_files", "creates", "failure", "flags", "is_closing", "number", "path", "users", "was_used")
 
     def __init__(self, open_files: OpenFiles, path: Path, flags: int) -> None:
         self._open_files = open_files
         self.path = path
         self.flags = flags
+        self.creates = flags & os.O_CREAT
         self.number = _CLOSED
         self.users: list[None] = []
         self.was_used = self.is_closing = False
         self.failure: OSError | None = None
-
-    @property
-    def is_open(self) -> bool:
-        return self.number != _CLOSED
 
     def __enter__(self) -> int:
         self.users.append(None)
@@ -155,10 +155,6 @@ class Descriptor:
         failure = self.failure  # another thread may clear it
         if failure is not None:
             raise failure
-
-    def must_exist(self) -> None:
-        """Do not create the file any more. If it is removed or renamed, a later use must fail and not find it empty."""
-        self.flags &= ~os.O_CREAT
 
     def close(self) -> None:
         self._open_files.close(self)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from storage.files import File, Files, RealFiles
+from storage.files import Files, RealFiles
 from tests.storage.disks import DURABLE, SEEDS, Disk, disk_of
 from tests.storage.logs import UnsyncedFiles
 from tests.storage.system_calls import SystemCalls
@@ -301,19 +301,11 @@ class Operation(NamedTuple):
     calls: str
 
 
-def size_after_a_read(file: File) -> int:
-    file.read(0, 1)
-    return file.size()
-
-
 OPERATIONS = {
     "write": Operation(lambda files, root: files.open(root / "a").write(0, (b"ne", b"w")), "open a, pwritev a"),
     "read a part": Operation(lambda files, root: files.open(root / "a").read(1, 2), "open a, pread a"),
     "read": Operation(lambda files, root: files.read(root / "a"), "open file a"),
-    "size": Operation(lambda files, root: files.open(root / "a").size(), "stat a"),
-    "size of an open file": Operation(
-        lambda files, root: size_after_a_read(files.open(root / "a")), "open a, pread a, fstat a"
-    ),
+    "size": Operation(lambda files, root: files.open(root / "a").size(), "open a, fstat a"),
     "modified": Operation(lambda files, root: files.open(root / "a").modified_ms(), "stat a"),
     "set modified": Operation(lambda files, root: files.open(root / "a").set_modified_ms(1), "open a, utime a"),
     "truncate": Operation(lambda files, root: files.open(root / "a").truncate(1), "open a, ftruncate a"),

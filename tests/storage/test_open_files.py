@@ -87,18 +87,6 @@ def test_closed_file_counts_no_longer(tmp_path: Path, pair: RealFiles) -> None:
     assert opened_in(tmp_path) == {"c"}
 
 
-def test_size_of_a_closed_file_opens_nothing(tmp_path: Path, pair: RealFiles) -> None:
-    (a,) = filled(pair, tmp_path, "aa")
-    a.close()
-    assert a.size() == 2
-    assert opened_in(tmp_path) == set()
-
-
-def test_size_of_a_missing_file_creates_it(tmp_path: Path, pair: RealFiles) -> None:
-    assert pair.open(tmp_path / "new").size() == 0
-    assert opened_in(tmp_path) == {"new"}, "the first use creates the file"
-
-
 def test_removed_file_is_missing_and_not_created_empty(tmp_path: Path, pair: RealFiles) -> None:
     a, _, _ = filled(pair, tmp_path, "a", "b", "c")
     (tmp_path / "a").unlink()
@@ -107,14 +95,12 @@ def test_removed_file_is_missing_and_not_created_empty(tmp_path: Path, pair: Rea
     assert not (tmp_path / "a").exists()
 
 
-def test_removed_file_whose_size_was_read_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"a")
-    a = RealFiles().open(tmp_path / "a")
-    assert a.size() == 1
-    (tmp_path / "a").unlink()
-    with pytest.raises(StorageError, match="a: No such file"):
-        a.read(0, 1)
-    assert not (tmp_path / "a").exists()
+def test_file_that_its_owner_has_closed_may_be_created_again(tmp_path: Path, pair: RealFiles) -> None:
+    a, _, _ = filled(pair, tmp_path, "a", "b", "c")
+    a.close()
+    (tmp_path / "a").rename(tmp_path / "d")
+    a.write(0, (b"new",))
+    assert (a.read(0, 9), (tmp_path / "d").read_bytes()) == (b"new", b"a")
 
 
 def test_file_in_use_by_another_thread_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

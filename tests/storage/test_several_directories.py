@@ -299,7 +299,7 @@ def test_new_log_uses_the_next_directory_if_the_first_choice_fails(machine: Mach
     assert places(manager)["b"] == [0]
 
 
-@pytest.mark.parametrize("full_after", [1, 2, 3, 4])
+@pytest.mark.parametrize("full_after", [1, 2, 3])
 def test_failed_creation_is_set_aside_if_the_log_exists_elsewhere(machine: Machine, full_after: int) -> None:
     manager = machine.start()
     machine.files.fail(Fault.FULL, machine.paths[0], after=full_after)
