@@ -114,7 +114,7 @@ class Controller:
         self._delay_registrations(fresh)
         affected = {tp for broker_id in gone for tp in context.hosted.get(broker_id, ())}
         affected |= {
-            each.topic_partition for each in context.unsettled_partitions() if each.epoch_bump or each.liveness_wait
+            each.topic_partition for each in context.waiting_partitions() if each.epoch_bump or each.liveness_wait
         }
         effects += self._reconsider(sorted(affected))
         return effects + self._bring_online() + self.replica_deletion.completed()
@@ -128,7 +128,7 @@ class Controller:
         if broker_id not in self.context.brokers or not self.liveness.answered(broker_id, asked):
             return []
         return self._reconsider(
-            each.topic_partition for each in self.context.unsettled_partitions() if each.waits_for_answer_of(broker_id)
+            each.topic_partition for each in self.context.waiting_partitions() if each.waits_for_answer_of(broker_id)
         )
 
     def topics_changed(
@@ -260,7 +260,7 @@ class Controller:
         """
         brokers, before_ms, self._now_ms = self.context.broker_sets, self._now_ms, now_ms
         due: list[TopicPartition] = []
-        for partition in list(self.context.unsettled_partitions()):
+        for partition in list(self.context.waiting_partitions()):
             partition = partition.with_timers_started(now_ms, brokers)
             self.context.put(partition)
             timeouts = partition.timeouts()
@@ -405,7 +405,7 @@ class Controller:
         for a proof of liveness.
         """
         return any(
-            each.in_flight or each.epoch_bump or each.liveness_wait for each in self.context.hosted_by(broker_id)
+            each.in_flight or each.epoch_bump or each.liveness_wait for each in self.context.unfinished_on(broker_id)
         )
 
     def election_in_progress(self, tp: TopicPartition) -> bool:
@@ -592,7 +592,7 @@ class Controller:
 
     def _must_delay_registration(self, broker_id: int) -> bool:
         """Return whether the state of a hosted partition still counts on the broker's previous registration."""
-        return any(each.must_delay_registration(broker_id) for each in self.context.hosted_by(broker_id))
+        return any(each.must_delay_registration(broker_id) for each in self.context.unfinished_on(broker_id))
 
     def _mark_suspect(self, broker_id: int, tps: Collection[TopicPartition] | None = None) -> None:
         """Mark a broker whose logs (of these partitions; None: all) may be short as suspect where it is in the ISR.
@@ -620,7 +620,7 @@ class Controller:
             return effects
         for broker_id, broker in sorted(self.context.brokers.items()):
             if broker.possibly_short and not any(
-                each.is_suspect(broker_id) for each in self.context.unsettled_partitions()
+                each.is_suspect(broker_id) for each in self.context.waiting_partitions()
             ):
                 self.context.brokers[broker_id] = replace(broker, possibly_short=False)
                 effects.append(ClearPossiblyShort(broker))

@@ -32,8 +32,14 @@ class ControllerContext:
     topics              the assignments of all topics that can be read, by name, including topics that are being deleted
     unreadable_topics   names of topics whose assignments, or some of whose states, cannot be read
     partitions          the context of each partition of `topics`; changed with `put` only
-    unsettled           the partitions with work, questions or waits
     hosted              by broker id, the partitions of which the broker may have a log
+
+    `put` keeps four sets of partitions, so that the cost of an event depends on how many partitions it changes, and not
+    on how many exist:
+    in_flight           those with a write in flight
+    waiting             those that wait for another event than the outcome of a write (`PartitionContext.waits`)
+    moving              those that are being reassigned
+    moved               those of them whose context has changed since `take_moved`
     """
 
     def __init__(self, default_policy: ElectionPolicy) -> None:
@@ -43,28 +49,44 @@ class ControllerContext:
         self.topics: dict[str, TopicAssignment] = {}
         self.unreadable_topics: set[str] = set()
         self.partitions: dict[TopicPartition, PartitionContext] = {}
-        self.unsettled: set[TopicPartition] = set()
         self.hosted: dict[int, set[TopicPartition]] = {}
+        self.in_flight: set[TopicPartition] = set()
+        self.waiting: set[TopicPartition] = set()
+        self.moving: set[TopicPartition] = set()
+        self.moved: set[TopicPartition] = set()
         self._default_policy = default_policy
 
     # --- partitions ----------------------------------------------------------------------------------
 
     def put(self, partition: PartitionContext) -> None:
-        """Add or replace the context of a partition, and update `unsettled`."""
+        """Add or replace the context of a partition."""
         tp = partition.topic_partition
         self.partitions[tp] = partition
-        if partition.is_settled:
-            self.unsettled.discard(tp)
-        else:
-            self.unsettled.add(tp)
+        _include(self.in_flight, tp, partition.in_flight is not None)
+        _include(self.waiting, tp, partition.waits)
+        for among in (self.moving, self.moved):
+            _include(among, tp, partition.reassignment is not None)
 
-    def unsettled_partitions(self) -> Iterator[PartitionContext]:
-        """Return the contexts of the partitions that are not settled (`is_settled`), in order of topic and number."""
-        return (self.partitions[tp] for tp in sorted(self.unsettled))
+    def waiting_partitions(self) -> Iterator[PartitionContext]:
+        """Return the contexts of the partitions in `waiting`, in order of topic and number."""
+        return (self.partitions[tp] for tp in sorted(self.waiting))
 
     def reassignments(self) -> dict[TopicPartition, ReassignmentProgress]:
         """Return the progress of each partition that is being reassigned, in order of the partitions."""
-        return {each.topic_partition: each.reassignment for each in self.unsettled_partitions() if each.reassignment}
+        progress = ((tp, self.partitions[tp].reassignment) for tp in sorted(self.moving))
+        return {tp: move for tp, move in progress if move is not None}
+
+    def unfinished_on(self, broker_id: int) -> Iterator[PartitionContext]:
+        """Return the contexts of the partitions in `in_flight` or `waiting` of which the broker may have a log, in no
+        order.
+        """
+        hosted = self.hosted.get(broker_id, set())
+        return (self.partitions[tp] for tp in (self.in_flight & hosted) | (self.waiting & hosted))
+
+    def take_moved(self) -> list[PartitionContext]:
+        """Empty `moved`, and return the contexts that were in it, in order of topic and number."""
+        moved, self.moved = self.moved, set()
+        return [self.partitions[tp] for tp in sorted(moved)]
 
     def hosted_by(self, broker_id: int) -> Iterator[PartitionContext]:
         """Return the contexts of the partitions of which the broker may have a log, in no order."""
@@ -127,9 +149,8 @@ class ControllerContext:
         assignment = self.topics.pop(topic, None)
         for tp in assignment.topic_partitions() if assignment else ():
             self.partitions.pop(tp, None)
-            self.unsettled.discard(tp)
-            for hosted in self.hosted.values():
-                hosted.discard(tp)
+            for among in (self.in_flight, self.waiting, self.moving, self.moved, *self.hosted.values()):
+                among.discard(tp)
 
     def _add(self, tp: TopicPartition, assignment: TopicAssignment) -> None:
         assigned = assignment.assigned(tp.partition)
@@ -204,10 +225,9 @@ class ControllerContext:
         )
         return [SendStopReplica(broker_id, partitions)] if partitions else []
 
-    @property
-    def topic_ids(self) -> dict[str, str]:
-        """Return the topic ids by name, including topics that are being deleted."""
-        return {name: topic.topic_id for name, topic in self.topics.items()}
+    def ids_of(self, topics: Iterable[str]) -> dict[str, str]:
+        """Return the ids of those of these topics that are known, by name, including topics that are being deleted."""
+        return {name: self.topics[name].topic_id for name in topics if name in self.topics}
 
     # --- conversion to messages -----------------------------------------------------------------------
 
@@ -266,3 +286,10 @@ class ControllerContext:
         for broker_id, hosted in self.hosted.items():
             if broker_id not in holders:
                 hosted.discard(tp)
+
+
+def _include(among: set[TopicPartition], tp: TopicPartition, included: bool) -> None:
+    if included:
+        among.add(tp)
+    else:
+        among.discard(tp)

@@ -137,18 +137,18 @@ class PartitionContext:
         return self.assigned.target if move is not None and move.confirmed else self.assigned.replicas
 
     @property
-    def is_settled(self) -> bool:
-        """Return whether there is nothing to do, to ask, or to wait for."""
-        return not (
-            self.in_flight
-            or self.epoch_bump
-            or self.evict_shutting_down
-            or self.requested_election is not None
-            or self.reassignment
+    def waits(self) -> bool:
+        """Return whether the next decision depends on another event than the outcome of a write or a change of the ISR.
+
+        Such events are a new leader epoch that is due, answers of brokers, and timeouts.
+        """
+        return bool(
+            self.epoch_bump
             or self.suspects
             or self.log_end_query
             or self.liveness_wait
             or self.handoff
+            or (self.reassignment and self.reassignment.remaining)
         )
 
     def online(self, brokers: BrokerSets) -> frozenset[int]:

@@ -89,28 +89,21 @@ class StateZnodes(TopicZnodes):
             tp, new, partition_epoch, lambda: self._store.set(znodes.state_path(tp), data, partition_epoch), again=False
         )
 
-    async def write_state(
-        self, tp: TopicPartition, new: PartitionState, partition_epoch: int, epoch_version: int
-    ) -> int:
-        """Write a controller's state (partition_epoch −1: a new one); return the new partition_epoch.
+    async def write_state(self, write: WriteState, epoch_version: int) -> int:
+        """Write a controller's state; return the new partition_epoch.
 
         The write is conditional on the controller epoch and on the state's version. StateConflict, ControllerFenced,
         OutcomeUnknownError.
         """
-        data = znodes.encode_state(new)
-        path = znodes.state_path(tp)
 
-        async def write() -> int:
+        async def attempt() -> int:
             try:
-                if partition_epoch == NO_VERSION:
-                    await self._create_state(tp, data, epoch_version)
-                else:
-                    await self._fenced(epoch_version, [Set(path, data, partition_epoch)])
+                await self._write_or_create(write, epoch_version)
             except TransactionFailedError as error:
                 raise error.cause from error
-            return partition_epoch + 1
+            return write.expected + 1
 
-        return await self._compare_and_set(tp, new, partition_epoch, write)
+        return await self._compare_and_set(write.tp, write.state, write.expected, attempt)
 
     async def write_states(self, writes: Sequence[WriteState], epoch_version: int) -> list[int | StateConflict]:
         """Write a controller's states as `write_state` does, many in one multi; return each new partition_epoch.
@@ -134,23 +127,21 @@ class StateZnodes(TopicZnodes):
 
     async def _write_alone(self, write: WriteState, epoch_version: int) -> int | StateConflict:
         try:
-            return await self.write_state(write.tp, write.state, write.expected, epoch_version)
+            return await self.write_state(write, epoch_version)
         except StateConflict as conflict:
             return conflict
 
-    async def _create_state(self, tp: TopicPartition, data: bytes, epoch_version: int) -> None:
-        create = Create(znodes.state_path(tp), data)
+    async def _write_or_create(self, write: WriteState, epoch_version: int) -> None:
         try:
-            await self._fenced(epoch_version, [Create(znodes.partition_path(tp)), create])
+            await self._fenced(epoch_version, _operations_of(write))
         except TransactionFailedError as error:
-            parent_exists = error.index == 1 and isinstance(error.cause, NodeExistsError)
-            no_parents = error.index == 1 and isinstance(error.cause, NoNodeError)
-            if not (parent_exists or no_parents):
+            failed_at_parent = write.expected == NO_VERSION and error.index == 1
+            if not failed_at_parent or not isinstance(error.cause, NodeExistsError | NoNodeError):
                 raise
-            if no_parents:  # a topic whose assignment another tool wrote
-                await self._retrying.ensure(znodes.partitions_path(tp.topic))
-                await self._retrying.ensure(znodes.partition_path(tp))
-            await self._fenced(epoch_version, [create])
+            if isinstance(error.cause, NoNodeError):  # a topic whose assignment another tool wrote
+                await self._retrying.ensure(znodes.partitions_path(write.tp.topic))
+                await self._retrying.ensure(znodes.partition_path(write.tp))
+            await self._fenced(epoch_version, _operations_of(write)[1:])
 
     async def _compare_and_set(
         self,

@@ -40,12 +40,13 @@ from cluster.zookeeper.write_conflicts import AssignmentConflict, ControllerFenc
 from node.controller.controller_channel import ControllerChannel, ControllerMessage, OpenConnection
 from node.controller.failure_detector import FailureDetector, FenceLimiter, ProbeOutcome, probe
 from node.controller.outbox import Batch, QuestionBatch, StateBatch, StopBatch
-from node.runtime.condition import Condition
+from node.runtime.condition import Condition, holds_for_each
 from tidelog.clock import Clock
 from tidelog.errors import IneligibleReplicaError, NotControllerError, NotLeaderOrFollowerError, StorageError
 from tidelog.model import NO_LEADER, Endpoint, TopicPartition
 from tidelog.protocol.control_messages import LeaderAndIsrResponse, LogEndsResponse, StopReplicaResponse
 from tidelog.protocol.messages import Request, Response
+from tidelog.quantities import count_of, first_of
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ _WRITES = 250
 _RECOVERY_CHECK_S = 1.0
 #: How often unreadable topics are read again, because no watch fires when an administrator repairs their data.
 _UNREADABLE_TOPICS_CHECK_S = 10.0
+#: The number of partitions that one log line names at most.
+_MAX_NAMED = 5
 
 
 class ControllerTerm:
@@ -271,7 +274,7 @@ class ControllerTerm:
 
     async def wait_until_led(self, tps: Collection[TopicPartition], deadline_ms: int) -> None:
         """Wait, as `wait_until` does, until `is_led` holds for each of these partitions."""
-        await self.wait_until(lambda: all(map(self.is_led, tps)), deadline_ms)
+        await self.wait_until(holds_for_each(tps, self.is_led), deadline_ms)
 
     async def wait_until_propagated(self, deadline_ms: int) -> None:
         """Wait until every broker has confirmed all messages, so that all brokers give clients the same metadata.
@@ -357,7 +360,7 @@ class ControllerTerm:
         zk_client = self._zk_client
         changes = await zk_client.read_isr_changes(watch=True)
         named = {tp for tps in changes.values() for tp in tps}
-        topic_ids = self.controller.context.topic_ids
+        topic_ids = self.controller.context.ids_of({tp.topic for tp in named})
         states, _ = await zk_client.read_states(named)
         self.perform(self.controller.states_read(states, topic_ids))
         await zk_client.drop_notifications(changes, self.lease.epoch_version)
@@ -398,8 +401,10 @@ class ControllerTerm:
             async with self.topics_lock:
                 more = await self._zk_client.remove_some(topic, self.lease.epoch_version)
                 if not more:
+                    removed = self.controller.context.topics.get(topic)
                     self.perform(self.controller.topic_removed(topic))
-                    self._led = {tp: led for tp, led in self._led.items() if tp.topic != topic}
+                    for tp in removed.topic_partitions() if removed else ():
+                        self._led.pop(tp, None)
         self._condition.notify()
 
     async def _clear_possibly_short(self, broker: BrokerRegistration) -> None:
@@ -480,7 +485,10 @@ class ControllerTerm:
                     )
                     for p in response.partitions
                 }
-                log.info("broker %d reports its log ends: %s", broker.broker_id, ends)
+                log.info(
+                    "broker %d reports %s: %s", broker.broker_id, count_of(len(ends), "log end"),
+                    first_of([f"{tp}: {end}" for tp, end in ends.items()], _MAX_NAMED),
+                )  # fmt: skip
                 self.perform(self.controller.log_ends_reported(broker.broker_id, ends, asked))
             case _:
                 pass

@@ -13,6 +13,7 @@ from node.controller.controller_term import ControllerTerm
 from node.controller.topic_validation import plan_partitions, plan_reassignment, plan_within
 from node.metadata.internal_topics import InternalTopicRules, is_internal
 from node.net.server import due_in
+from node.runtime.condition import holds_for_each
 from node.runtime.lock_with_deadline import lock_until, raise_if_over
 from tidelog.clock import Clock
 from tidelog.errors import (
@@ -142,10 +143,10 @@ class PartitionCommands:
                 elected.append(tp)
         term.perform(controller.elections_wanted(elected, unclean=unclean))
 
-        def over() -> bool:
-            return not any(controller.election_in_progress(tp) for tp in elected) and all(map(term.is_led, elected))
+        def is_over(tp: TopicPartition) -> bool:
+            return not controller.election_in_progress(tp) and term.is_led(tp)
 
-        await term.wait_until(over, deadline_ms)
+        await term.wait_until(holds_for_each(elected, is_over), deadline_ms)
         for tp in elected:
             results[tp] = self._election_result(term, tp, unclean=unclean)
         await term.wait_until_propagated(deadline_ms)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Condition:
@@ -36,3 +39,22 @@ class Condition:
         except TimeoutError:
             return condition()
         return True
+
+
+def holds_for_each(items: Collection[T], condition: Callable[[T], bool]) -> Callable[[], bool]:
+    """Return a function that checks whether the condition holds for each item, and that is cheap to call often.
+
+    A call looks only at items for which the condition did not hold before, and stops at the first for which it still
+    does not hold. Before the function returns True, it looks at all items again, because the condition may have ceased
+    to hold for some.
+    """
+    left = list(items)
+
+    def check() -> bool:
+        while left and condition(left[-1]):
+            left.pop()
+        if not left:
+            left.extend(item for item in items if not condition(item))
+        return not left
+
+    return check

@@ -216,7 +216,7 @@ class Cluster:
 
     def leader_changes_isr(self, tp: TopicPartition, *isr: int) -> None:
         self.leader_writes_isr(tp, *isr)
-        self.play(self.controller.states_read({tp: self.states[tp]}, self.context.topic_ids))
+        self.play(self.controller.states_read({tp: self.states[tp]}, self.context.ids_of({tp.topic})))
 
     def state(self, tp: TopicPartition = TP) -> PartitionState:
         return self.states[tp].state

@@ -140,7 +140,7 @@ def test_partition_has_no_leader_until_an_isr_member_is_back() -> None:
     cluster.create("t", (1, 2, 3))
     cluster.settle()
     cluster.leader_writes_isr(TP, 1, 2)
-    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.context.topic_ids))
+    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.context.ids_of({TP.topic})))
     cluster.die(1, 2)
     cluster.settle()
     assert cluster.state() == PartitionState(NO_LEADER, 1, (1, 2), 1)
@@ -155,8 +155,10 @@ def test_a_reading_that_is_older_than_what_is_known_is_ignored() -> None:
     cluster.settle()
     before = cluster.states[TP]
     cluster.leader_writes_isr(TP, 1, 2)
-    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.context.topic_ids))
-    cluster.play(cluster.controller.states_read({TP: before}, cluster.context.topic_ids))  # a stale notification
+    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.context.ids_of({TP.topic})))
+    cluster.play(
+        cluster.controller.states_read({TP: before}, cluster.context.ids_of({TP.topic}))
+    )  # a stale notification
     assert cluster.context.partitions[TP].known == cluster.states[TP]
 
 
@@ -238,7 +240,7 @@ def test_isr_change_read_during_a_write_is_sent_after_its_outcome() -> None:
     later = cluster.states[TP]
     cluster.leader_changes_isr(TP, 2)
     latest = cluster.states[TP]
-    cluster.play(cluster.controller.states_read({TP: later}, cluster.context.topic_ids))  # stale
+    cluster.play(cluster.controller.states_read({TP: later}, cluster.context.ids_of({TP.topic})))  # stale
     assert cluster.news()[-1].startswith("close 1"), "the outcome of the write is not known yet"
     cluster.play(cluster.controller.states_written([outcome]))
     assert cluster.context.partitions[TP].known == latest
@@ -354,7 +356,7 @@ def test_broker_in_shutdown_leads_no_more_and_may_rejoin_the_isr() -> None:
     )
     assert [b.shutting_down for b in cluster.context.live_brokers()] == [True, False, False]
     cluster.leader_writes_isr(TP, 2, 3, 1)
-    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.context.topic_ids))
+    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.context.ids_of({TP.topic})))
     assert cluster.waiting == []
 
 
@@ -423,7 +425,7 @@ def test_isr_change_of_a_topic_being_deleted_is_not_sent() -> None:
     cluster.settle()
     cluster.play(cluster.controller.deletions_wanted(["t"]))
     cluster.leader_writes_isr(TP, 1)
-    assert cluster.controller.states_read({TP: cluster.states[TP]}, cluster.context.topic_ids) == [], (
+    assert cluster.controller.states_read({TP: cluster.states[TP]}, cluster.context.ids_of({TP.topic})) == [], (
         "nothing would make them forget it again"
     )
 
@@ -625,7 +627,7 @@ def test_preferred_leaders_are_given_back_what_they_are_in_sync_for() -> None:
     cluster.play(cluster.controller.elections_wanted([TP]))
     assert cluster.waiting == []
     cluster.leader_writes_isr(TP, 2, 1)
-    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.context.topic_ids))
+    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.context.ids_of({TP.topic})))
     cluster.play(cluster.controller.elections_wanted([TP]))
     cluster.settle()
     assert cluster.state() == PartitionState(1, 2, (2, 1), 1)
@@ -706,7 +708,9 @@ def test_epochs_rise_and_leaders_come_from_the_isr_in_any_history(events: list[t
                 if state.leader != NO_LEADER:
                     cluster.leader_writes_isr(tp, state.leader)
             case "resume_answers":
-                cluster.play(cluster.controller.states_read({tp: cluster.states[tp]}, cluster.context.topic_ids))
+                cluster.play(
+                    cluster.controller.states_read({tp: cluster.states[tp]}, cluster.context.ids_of({tp.topic}))
+                )
             case "next_controller":
                 terms += 1
                 cluster.begin_term(terms)
@@ -738,11 +742,11 @@ def test_state_read_of_a_deleted_topic_is_not_applied_to_the_new_one() -> None:
     cluster.create("t", (1, 2))
     cluster.settle()
     controller = cluster.controller
-    before, known = controller.context.topic_ids, controller.context.partitions[TP].known
+    before, known = controller.context.ids_of({TP.topic}), controller.context.partitions[TP].known
     late = {TP: VersionedState(PartitionState(2, 5, (2,), 1), 7)}
     controller.context.topics["t"] = replace(controller.context.topics["t"], topic_id="of the new one")
     assert controller.states_read(late, before) == [] and controller.context.partitions[TP].known == known
-    assert controller.states_read(late, controller.context.topic_ids)
+    assert controller.states_read(late, controller.context.ids_of({TP.topic}))
 
 
 def test_topic_is_deleted_in_any_epoch_but_removed_replicas_in_theirs() -> None:
@@ -825,9 +829,9 @@ def test_deleted_topic_without_znodes_is_forgotten_after_its_removal() -> None:
     cluster.play(cluster.controller.deletions_wanted(["t"]))
     cluster.play(cluster.controller.replicas_stopped(1, [TP]))
     cluster.play(cluster.controller.topics_changed({}, {}))
-    assert cluster.context.topic_ids == {"t": "id-t"}, "the next topic of the name must wait"
+    assert cluster.context.ids_of({TP.topic}) == {"t": "id-t"}, "the next topic of the name must wait"
     cluster.play(cluster.controller.topic_removed("t"))
-    assert cluster.context.topic_ids == {}
+    assert cluster.context.ids_of({TP.topic}) == {}
 
 
 # --- events that come late --------------------------------------------------------------------------------------

@@ -455,18 +455,14 @@ def test_deleted_topic_keeps_facts_and_the_write_in_flight() -> None:
         handoff=LeaderHandoff(4, 1),
     )
     assert everything.without_work() == facts
-    assert replace(facts, in_flight=None, read_meanwhile=None).is_settled
+    assert not facts.waits
 
 
 @pytest.mark.parametrize(
     "work",
     [
-        {"in_flight": writing(2, 3)},
         {"epoch_bump": True},
-        {"evict_shutting_down": True},
-        {"requested_election": ElectionType.PREFERRED},
-        {"requested_election": ElectionType.UNCLEAN},
-        {"reassignment": ReassignmentProgress()},
+        {"reassignment": ReassignmentProgress(remaining=frozenset({2}))},
         {"suspects": SUSPECT},
         {"log_end_query": LogEndQuery()},
         {"liveness_wait": Timer()},
@@ -474,9 +470,24 @@ def test_deleted_topic_keeps_facts_and_the_write_in_flight() -> None:
     ],
     ids=lambda work: next(iter(work)),
 )
-def test_partition_with_work_is_not_settled(work: dict[str, object]) -> None:
-    assert LED.is_settled
-    assert not replace(LED, **work).is_settled
+def test_partition_with_a_question_or_work_waits(work: dict[str, object]) -> None:
+    assert not LED.waits
+    assert replace(LED, **work).waits
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        {"in_flight": writing(2, 3)},
+        {"evict_shutting_down": True},
+        {"requested_election": ElectionType.PREFERRED},
+        {"requested_election": ElectionType.UNCLEAN},
+        {"reassignment": ReassignmentProgress()},
+    ],
+    ids=str,
+)
+def test_partition_that_depends_on_writes_only_does_not_wait(work: dict[str, object]) -> None:
+    assert not replace(LED, **work).waits
 
 
 @pytest.mark.parametrize(

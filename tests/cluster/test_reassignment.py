@@ -468,7 +468,7 @@ class Stage(Cluster):
             )  # fmt: skip
 
     def read_state(self, tp: TopicPartition) -> None:
-        self.play(self.controller.states_read({tp: self.states[tp]}, self.controller.context.topic_ids))
+        self.play(self.controller.states_read({tp: self.states[tp]}, self.controller.context.ids_of({tp.topic})))
 
     def write_one(self) -> None:
         """Perform the first write. The controller dies before it knows the outcome unless `settle` follows."""

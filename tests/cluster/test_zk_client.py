@@ -118,11 +118,11 @@ async def test_a_fenced_controller_writes_nothing(server: Server) -> None:
     old, new = await join(server), await join(server)
     lease = await begin_term(old)
     await old.create_topic(TOPIC, lease.epoch_version)
-    assert await old.write_state(TP, STATE, -1, lease.epoch_version) == 0
+    assert await old.write_state(WriteState(TP, STATE, -1), lease.epoch_version) == 0
     later = await new.try_become_controller(2, lease, replace_controller=True)
     assert later is not None
     with pytest.raises(ControllerFenced):
-        await old.write_state(TP, replace(STATE, leader=2), 0, lease.epoch_version)
+        await old.write_state(WriteState(TP, replace(STATE, leader=2), 0), lease.epoch_version)
     with pytest.raises(ControllerFenced):
         await old.create_topic(replace(TOPIC, topic="u"), lease.epoch_version)
     with pytest.raises(ControllerFenced):
@@ -140,16 +140,16 @@ async def test_leader_and_controller_change_a_state_only_on_the_version_they_saw
     zk_client = await join(server)
     lease = await begin_term(zk_client)
     await zk_client.create_topic(TOPIC, lease.epoch_version)
-    await zk_client.write_state(TP, STATE, -1, lease.epoch_version)
+    await zk_client.write_state(WriteState(TP, STATE, -1), lease.epoch_version)
     shrunk = replace(STATE, isr=(1,))
     assert await zk_client.change_isr(TP, shrunk, 0) == 1
     elected = PartitionState(2, 1, (2,), 1)
     with pytest.raises(StateConflict) as conflict:
-        await zk_client.write_state(TP, elected, 0, lease.epoch_version)
+        await zk_client.write_state(WriteState(TP, elected, 0), lease.epoch_version)
     assert conflict.value.actual == VersionedState(shrunk, 1)
     with pytest.raises(StateConflict):
-        await zk_client.write_state(TP, STATE, -1, lease.epoch_version)
-    assert await zk_client.write_state(TP, elected, 1, lease.epoch_version) == 2
+        await zk_client.write_state(WriteState(TP, STATE, -1), lease.epoch_version)
+    assert await zk_client.write_state(WriteState(TP, elected, 1), lease.epoch_version) == 2
     with pytest.raises(StateConflict) as late:
         await zk_client.change_isr(TP, STATE, 1)
     assert late.value.actual == VersionedState(elected, 2)
@@ -187,7 +187,7 @@ async def test_refused_state_does_not_stop_the_others(server: Server) -> None:
     tps = [TopicPartition("t", number) for number in range(2 * STATES_PER_MULTI + 1)]
     await zk_client.create_topic(replace(TOPIC, partitions={tp.partition: (1, 2) for tp in tps}), lease.epoch_version)
     shrunk = replace(STATE, isr=(1,))
-    await zk_client.write_state(tps[3], shrunk, -1, lease.epoch_version)
+    await zk_client.write_state(WriteState(tps[3], shrunk, -1), lease.epoch_version)
     found = await zk_client.write_states([WriteState(tp, STATE, -1) for tp in tps], lease.epoch_version)
     refused = found.pop(3)
     assert isinstance(refused, StateConflict) and refused.actual == VersionedState(shrunk, 0)
@@ -219,7 +219,7 @@ async def test_an_answer_that_was_lost_is_found_by_reading_again() -> None:
     lease = await begin_term(zk_client)
     await zk_client.create_topic(TOPIC, lease.epoch_version)
     store.lose_answers = 1
-    assert await zk_client.write_state(TP, STATE, -1, lease.epoch_version) == 0
+    assert await zk_client.write_state(WriteState(TP, STATE, -1), lease.epoch_version) == 0
     store.lose_answers = 1
     assert await zk_client.change_isr(TP, replace(STATE, isr=(1,)), 0) == 1
     assert await zk_client.read_state(TP) == VersionedState(replace(STATE, isr=(1,)), 1)
@@ -260,22 +260,24 @@ async def test_lost_write_is_repeated_until_the_deadline() -> None:
     _, store, zk_client = await twin()
     lease = await begin_term(zk_client)
     await zk_client.create_topic(TOPIC, lease.epoch_version)
-    await zk_client.write_state(TP, STATE, -1, lease.epoch_version)
+    await zk_client.write_state(WriteState(TP, STATE, -1), lease.epoch_version)
     store.network.refuse()
-    change = asyncio.create_task(zk_client.write_state(TP, replace(STATE, isr=(1,)), 0, lease.epoch_version))
+    change = asyncio.create_task(
+        zk_client.write_state(WriteState(TP, replace(STATE, isr=(1,)), 0), lease.epoch_version)
+    )
     await asyncio.sleep(0)
     store.network.heal()
     assert await change == 1
     store.network.refuse()
     with pytest.raises(OutcomeUnknownError):
-        await zk_client.write_state(TP, STATE, 1, lease.epoch_version)
+        await zk_client.write_state(WriteState(TP, STATE, 1), lease.epoch_version)
 
 
 async def test_isr_change_with_unknown_outcome_is_repeated_only_by_its_leader() -> None:
     _, store, zk_client = await twin()
     lease = await begin_term(zk_client)
     await zk_client.create_topic(TOPIC, lease.epoch_version)
-    await zk_client.write_state(TP, STATE, -1, lease.epoch_version)
+    await zk_client.write_state(WriteState(TP, STATE, -1), lease.epoch_version)
     store.network.refuse()
     change = asyncio.create_task(zk_client.change_isr(TP, replace(STATE, isr=(1,)), 0))
     await asyncio.sleep(0)
@@ -292,7 +294,7 @@ async def test_topic_with_an_unreadable_state_is_left_out() -> None:
     for topic in (TOPIC, other):
         await zk_client.create_topic(topic, lease.epoch_version)
         for tp in topic.topic_partitions():
-            await zk_client.write_state(tp, STATE, -1, lease.epoch_version)
+            await zk_client.write_state(WriteState(tp, STATE, -1), lease.epoch_version)
     await store.set(znodes.state_path(odd), b"{", 0)
     topics, states = await zk_client.read_topics_with_states(["t", "u", "never"])
     assert topics == {"u": other} and list(states) == other.topic_partitions()
@@ -306,7 +308,7 @@ async def test_a_topic_is_created_once_and_removed_whole(server: Server) -> None
     assert not await zk_client.create_topic(replace(TOPIC, topic_id="other"), lease.epoch_version)
     assert await zk_client.read_topics(["t", "never"]) == {"t": TOPIC}
     for tp in TOPIC.topic_partitions():
-        await zk_client.write_state(tp, STATE, -1, lease.epoch_version)
+        await zk_client.write_state(WriteState(tp, STATE, -1), lease.epoch_version)
     assert await zk_client.existing_topics() == {"t"}
     _, states = await zk_client.read_topics_with_states(["t", "never"])
     assert list(states) == TOPIC.topic_partitions()
@@ -333,7 +335,7 @@ async def test_topic_is_removed_in_pieces_whatever_number_of_partitions_is_left(
     many = replace(TOPIC, partitions=dict.fromkeys(range(partitions), (1, 2)))
     await zk_client.create_topic(many, lease.epoch_version)
     for tp in many.topic_partitions():
-        await zk_client.write_state(tp, STATE, -1, lease.epoch_version)
+        await zk_client.write_state(WriteState(tp, STATE, -1), lease.epoch_version)
     await zk_client.request_deletion("t", lease.epoch_version)
     pieces = 1
     while await zk_client.remove_some("t", lease.epoch_version):
@@ -352,7 +354,7 @@ async def test_a_topic_of_many_partitions_is_removed_however_far_zookeeper_is() 
     many = replace(TOPIC, partitions=dict.fromkeys(range(1000), (1, 2)))
     await zk_client.create_topic(many, lease.epoch_version)
     for tp in many.topic_partitions():
-        await zk_client.write_state(tp, STATE, -1, lease.epoch_version)
+        await zk_client.write_state(WriteState(tp, STATE, -1), lease.epoch_version)
     await zk_client.request_deletion("t", lease.epoch_version)
     store.network.conditions = NetworkConditions(request_ms=(30, 30), answer_ms=(30, 30))
     while await zk_client.remove_some("t", lease.epoch_version):
@@ -364,7 +366,7 @@ async def test_a_topic_of_another_tool_gets_its_states_all_the_same(server: Serv
     zk_client = await join(server)
     lease = await begin_term(zk_client)
     await zk_client.store.create(znodes.topic_path("t"), znodes.encode_topic(TOPIC))
-    assert await zk_client.write_state(TP, STATE, -1, lease.epoch_version) == 0
+    assert await zk_client.write_state(WriteState(TP, STATE, -1), lease.epoch_version) == 0
     await zk_client.store.close()
 
 
@@ -409,7 +411,7 @@ async def test_a_broker_epoch_is_the_czxid_and_rises(server: Server) -> None:
     assert await zk_client.is_registered(1, first)
     lease = await begin_term(zk_client)
     await zk_client.create_topic(TOPIC, lease.epoch_version)
-    await zk_client.write_state(TP, STATE, -1, lease.epoch_version)
+    await zk_client.write_state(WriteState(TP, STATE, -1), lease.epoch_version)
     written = await zk_client.read_state(TP)
     assert written is not None
     assert written.mzxid > first, "broker epochs and writes of states are on one scale"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cluster.state import BrokerRegistration, ControllerLease, PartitionState, TopicAssignment
+from cluster.state import BrokerRegistration, ControllerLease, PartitionState, TopicAssignment, WriteState
 from cluster.zookeeper import znodes
 from cluster.zookeeper.client import ZkClient
 from cluster.zookeeper.in_memory import MemoryZooKeeper
@@ -110,7 +110,7 @@ class Stage:
     async def make_topic(self, topic: TopicAssignment = TOPIC, state: PartitionState = STATE) -> None:
         fence = await self.fence()
         assert await self.other.create_topic(topic, fence)
-        await self.other.write_state(TopicPartition(topic.topic, 0), state, -1, fence)
+        await self.other.write_state(WriteState(TopicPartition(topic.topic, 0), state, -1), fence)
 
     async def remove_topic(self, topic: str = "t") -> None:
         """Let the controller remove the topic, if it exists."""

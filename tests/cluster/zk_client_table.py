@@ -298,7 +298,7 @@ async def others_end_with_the_same_state(stage: Stage) -> None:
 async def second_state_appears(stage: Stage) -> None:
     if stage.look(znodes.partitions_path("t")) is not None and stage.look(znodes.state_path(SECOND)) is None:
         with suppress(StateConflict):  # the operation has written it meanwhile
-            await stage.other.write_state(SECOND, STATE, -1, await stage.fence())
+            await stage.other.write_state(WriteState(SECOND, STATE, -1), await stage.fence())
 
 
 async def parents_missing(stage: Stage) -> None:
@@ -714,7 +714,7 @@ WRITES = [
     ),
     Row(
         operation="StateZnodes.write_state",
-        call=lambda stage: stage.tested.write_state(TP, NEW, 0, stage.lease.epoch_version),
+        call=lambda stage: stage.tested.write_state(WriteState(TP, NEW, 0), stage.lease.epoch_version),
         effect=znodes.state_path(TP),
         fair=done(1),
         request_lost=done(1),
@@ -729,7 +729,7 @@ WRITES = [
         operation="StateZnodes.write_state",
         case="as its leader does, who names no eligible replica",
         call=lambda stage: stage.tested.write_state(
-            TP, replace(STATE, isr=(1,), eligible=(2,)), 0, stage.lease.epoch_version
+            WriteState(TP, replace(STATE, isr=(1,), eligible=(2,)), 0), stage.lease.epoch_version
         ),
         effect=znodes.state_path(TP),
         fair=done(1),
@@ -744,7 +744,7 @@ WRITES = [
     Row(
         operation="StateZnodes.write_state",
         case="of a new partition",
-        call=lambda stage: stage.tested.write_state(SECOND, NEW, -1, stage.lease.epoch_version),
+        call=lambda stage: stage.tested.write_state(WriteState(SECOND, NEW, -1), stage.lease.epoch_version),
         effect=znodes.state_path(SECOND),
         fair=done(0),
         request_lost=done(0),
@@ -759,13 +759,13 @@ WRITES = [
         operation="StateZnodes.write_state",
         case="of a topic without partitions",
         arrange=parents_missing,
-        call=lambda stage: stage.tested.write_state(TP, NEW, -1, stage.lease.epoch_version),
+        call=lambda stage: stage.tested.write_state(WriteState(TP, NEW, -1), stage.lease.epoch_version),
         effect=znodes.state_path(TP),
         fair=done(0),
         request_lost=done(0),
         answer_lost=done(0),
         changed=Cell(
-            lambda stage: stage.other.write_state(TP, STATE, -1, stage.lease.epoch_version),
+            lambda stage: stage.other.write_state(WriteState(TP, STATE, -1), stage.lease.epoch_version),
             not_done(StateConflict),
         ),
         anew=ONE_WRITER,

@@ -438,7 +438,7 @@ class Stage:
         self._state = VersionedState(proposal.state, actual.partition_epoch + 1)
         facts = partition.isr_accepted(proposal, actual.partition_epoch + 1, end, self.now_ms)
         self._act(broker, facts)
-        self._play(self._controller.states_read({TP: self._state}, self._controller.context.topic_ids))
+        self._play(self._controller.states_read({TP: self._state}, self._controller.context.ids_of({TP.topic})))
 
     def _answer_producers(self) -> None:
         for broker in self.brokers.values():

@@ -138,14 +138,17 @@ class ReplicaDeletion:
         """
         known = self._known
         effects: list[Effect] = []
-        writing = {each.topic_partition.topic for each in known.unsettled_partitions() if each.in_flight}
         for topic, deletion in self._deletions.items():
-            if not deletion.waiting and not deletion.removing and topic not in writing:
+            if deletion.waiting or deletion.removing:
+                continue
+            if not any(tp.topic == topic for tp in known.in_flight):
                 deletion.removing = True
                 effects.append(RemoveTopic(topic))
         completing: set[str] = set()
-        for tp, move in known.reassignments().items():
-            if move.announced and not known.partitions[tp].assigned.moving:
+        for partition in known.take_moved():
+            tp, move = partition.topic_partition, partition.reassignment
+            assert move is not None
+            if move.announced and not partition.assigned.moving:
                 self._set_progress(tp, None)  # only the order of the replicas had changed
             elif move.confirmed and not move.deleting and not move.completing:
                 self._set_progress(tp, replace(move, completing=True))
