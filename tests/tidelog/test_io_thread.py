@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tidelog.client.blocking import io_thread
 from tidelog.client.blocking.io_thread import GRACE_S, IoThread, in_caller
 from tidelog.errors import ClosedError, TimeoutError
 
@@ -153,6 +154,37 @@ def test_callback_time_is_not_counted_and_its_interrupt_ends_the_wait() -> None:
         with pytest.raises(KeyboardInterrupt):
             io.run(work(interrupt))
         assert cancelled.wait(10)
+    finally:
+        io.stop()
+
+
+class StoppedProcess:
+    """The module `time` of a process that is stopped for a minute when a wait ends."""
+
+    def __init__(self, wait_s: float, resume: Callable[[], object]) -> None:
+        self._end_s = time.monotonic() + wait_s
+        self._resume = resume
+        self._stopped_s = 0.0
+
+    def monotonic(self) -> float:
+        if not self._stopped_s and time.monotonic() >= self._end_s:
+            self._stopped_s = 60.0
+            self._resume()
+        return time.monotonic() + self._stopped_s
+
+
+def test_call_of_a_process_that_was_stopped_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    io = IoThread()
+    resumed = asyncio.Event()
+
+    async def work() -> int:
+        await resumed.wait()
+        return 7
+
+    stopped = StoppedProcess(0.05, lambda: io.call(resumed.set))
+    monkeypatch.setattr(io_thread, "time", stopped)
+    try:
+        assert io.run(work(), timeout_s=0.05 - GRACE_S) == 7
     finally:
         io.stop()
 

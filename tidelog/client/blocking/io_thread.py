@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 #: Added to a wait's timeout, because the coroutine ends at its own deadline with a more precise error.
 GRACE_S = 5.0
+#: If a wait ends so much later than it should, the process was stopped meanwhile, for example by SIGSTOP.
+_PAUSE_S = 1.0
 _STOP_S = 5.0
 
 
@@ -72,7 +74,8 @@ class IoThread:
         """Run the coroutine on the loop, wait, and return its result. Call this method from other threads only.
 
         The coroutine keeps to `timeout_s` itself. The wait ends 5 s later with TimeoutError if the coroutine has not
-        ended, and has no limit without `timeout_s`. This error and an interrupt (Ctrl-C) of the wait cancel the
+        ended, and has no limit without `timeout_s`. If the whole process was stopped meanwhile, the wait lasts 5 s
+        longer, so that the loop can end the coroutine. TimeoutError and an interrupt (Ctrl-C) of the wait cancel the
         coroutine. If the coroutine has a result nevertheless, the loop calls `on_lost` with it. Callbacks of
         `in_caller` run in this wait, and their time extends it. Raises ClosedError after the stop and if the thread
         stops meanwhile, and RuntimeError if the I/O thread itself calls.
@@ -189,14 +192,18 @@ class _Call(Generic[T]):
     def outcome(self, timeout_s: float | None) -> T:
         """Wait for the result; run the callbacks that the coroutine requests meanwhile, whose time does not count.
 
-        Raises the coroutine's error, and TimeoutError 5 s after `timeout_s`.
+        Raises the coroutine's error, and TimeoutError as `IoThread.run` does.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s + GRACE_S
         while True:
             try:
                 received = self.inbox.get(timeout=bearable_s(None if deadline is None else deadline - time.monotonic()))
             except queue.Empty:
-                raise TimeoutError(f"no outcome within {timeout_s} s") from None
+                now = time.monotonic()
+                if deadline is None or now - deadline < _PAUSE_S:
+                    raise TimeoutError(f"no outcome within {timeout_s} s") from None
+                deadline = now + GRACE_S
+                continue
             if isinstance(received, _Outcome):
                 self.has_outcome = True
                 if received.error is not None:
