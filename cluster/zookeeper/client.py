@@ -127,14 +127,16 @@ class ZkClient(StateZnodes):
         The same transaction raises the version of `/brokers/ids`, which counts all registrations (see
         `_change_registration`). An old registration of this process (of `previous_session` or of this session) is
         removed first. Another process's registration is waited for as long as its session may need to end; then
-        BrokerIdTaken is raised.
+        BrokerIdTaken is raised. The controller may change the new registration before this call has read it.
         """
         path = znodes.broker_path(registration.broker_id)
         data = znodes.encode_broker(registration, self._clock.now_ms())
         deadline_ms = self._clock.monotonic_ms() + self._store.session_timeout_ms
         while True:
+            created = False
             try:
                 await self._store.multi([Create(path, data, ephemeral=True), Set(znodes.BROKER_IDS, b"")])
+                created = True
             except TransactionFailedError as error:
                 if not isinstance(error.cause, NodeExistsError):
                     raise error.cause from error
@@ -143,7 +145,7 @@ class ZkClient(StateZnodes):
             node = await self._retrying.get_or_none(path)
             if node is None:
                 continue
-            if node.stat.owner == self._store.session_id and node.data == data:
+            if node.stat.owner == self._store.session_id and (created or node.data == data):
                 return node.stat.czxid
             if node.stat.owner and node.stat.owner in (previous_session, self._store.session_id):
                 await self.unregister_broker(registration.broker_id, node.stat.czxid)

@@ -25,6 +25,7 @@ from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper, NetworkCon
 from cluster.zookeeper.state_znodes import STATES_PER_MULTI
 from cluster.zookeeper.store import Node, NodeChanged, Operation, OutcomeUnknownError, Result
 from cluster.zookeeper.write_conflicts import AssignmentConflict, BrokerIdTaken, ControllerFenced, StateConflict
+from tests.cluster.faulty_store import FaultyStore
 from tests.cluster.stores import Server
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.clock import SystemClock
@@ -432,6 +433,23 @@ async def test_a_restart_removes_its_own_old_registration_at_once(server: Server
     await before.store.close()
     assert (await after.read_brokers()).keys() == {1}, "the end of the old session takes nothing of the new one"
     await after.store.close()
+
+
+async def test_registration_that_the_controller_changes_at_once_is_kept() -> None:
+    """The controller clears the mark before the broker has read its own registration."""
+    zookeeper, _, controller = await twin()
+    lease = await begin_term(controller)
+    store = FaultyStore(zookeeper.connect())
+
+    async def clear_mark() -> None:
+        registered = await controller.read_broker(1)
+        assert registered is not None
+        await controller.clear_possibly_short(1, registered.epoch, lease.epoch_version)
+
+    store.rivals = {1: clear_mark}
+    epoch = await ZkClient(store, SystemClock()).register_broker(replace(BROKER, possibly_short=True))
+    assert await controller.read_broker(1) == replace(BROKER, epoch=epoch)
+    assert len(store.applied) == 1
 
 
 async def test_registration_of_another_process_is_waited_for_and_kept() -> None:
