@@ -366,11 +366,6 @@ class Broker:
         self._request_times[listener.name] = server.times
 
     async def _open_listener_for_clients(self, apis: Iterable[KafkaApi], listener: ListenerEndpoint) -> None:
-        if (most := self._environment.max_connections) < self._settings.max_connections:
-            log.info(
-                "%s: the limit of open files leaves descriptors for %d connections of clients, and max_connections=%d",
-                listener.name, most, self._settings.max_connections,
-            )  # fmt: skip
         opened = KafkaListener(
             listener.bind,
             listener.name,
