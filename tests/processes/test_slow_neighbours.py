@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-import signal
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from struct import pack
 
 import pytest
 
-from tests.processes.harness.clients import client
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.ordeal import Ordeal, ordeal
-from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
+from tests.processes.harness.waiting import require_bite, wait_bitten
 from tidelog import NewTopic, Producer, TopicPartition
 from tidelog.model import Endpoint
 
@@ -26,19 +25,8 @@ LONGEST_PAUSE_S = 1.5
 #: Sooner than a broker gives up a client of which it hears nothing at all.
 SLOW_S = 3.0
 BULK_BYTES = 10_000
-
-#: Reads the same for ever, and asks for more at once than the kernel keeps for a reader that does not read.
-READ = """
-import sys
-from tidelog import Consumer, TopicPartition
-much = dict(max_partition_fetch_bytes=32 << 20, fetch_max_bytes=32 << 20)
-with Consumer(bootstrap_servers=sys.argv[1], auto_offset_reset="earliest", **much) as consumer:
-    consumer.assign([TopicPartition("bulk", 0)])
-    while True:
-        consumer.seek_to_beginning(TopicPartition("bulk", 0))
-        print("reads", flush=True)
-        consumer.poll(timeout_ms=1000)
-"""
+#: More than the kernel keeps for a reader that does not read.
+MUCH_BYTES = 32 << 20
 
 
 def create(cluster: RunningCluster, name: str, replicas: tuple[int, ...]) -> TopicPartition:
@@ -64,40 +52,30 @@ def check_pauses(under: Ordeal, tp: TopicPartition, since: float) -> None:
     assert pause_s < LONGEST_PAUSE_S
 
 
+@contextmanager
+def stalled_consumer(address: str, tp: TopicPartition) -> Iterator[None]:
+    """A connection that fetches a partition from its beginning, and never reads the answer."""
+    endpoint, topic = Endpoint.parse(address), tp.topic.encode()
+    partitions = pack(">iiqi", 1, tp.partition, 0, MUCH_BYTES)
+    topics = pack(f">ih{len(topic)}s", 1, len(topic), topic) + partitions
+    fetch = pack(">hhih", 1, 4, 1, -1) + pack(">iiiib", -1, 1000, 1, MUCH_BYTES, 0) + topics  # Fetch of version 4
+    with socket.create_connection((endpoint.host, endpoint.port), timeout=10) as connection:
+        connection.sendall(pack(">i", len(fetch)) + fetch)
+        yield
+
+
 def test_stalled_consumer_does_not_delay_other_clients(cluster: RunningCluster) -> None:
     tp, bulk = create(cluster, "t", (1, 2, 3)), create(cluster, "bulk", (1, 2, 3))
+    address = cluster.address(1)
     with Producer(cluster.bootstrap_servers) as producer:
         for _ in range(6_000):
             producer.send(bulk.topic, bytes(BULK_BYTES), partition=0)
-    with ordeal(cluster, [tp]) as under, client(READ, cluster.bootstrap_servers) as reader:
-        stopped_at = 0.0
-        delays_s = itertools.cycle(number / 500 for number in range(30))  # an answer takes some 50 ms
-
-        def stop_within_an_answer() -> str:
-            """Stop the reader, and continue it if the kernel takes the rest of the answer."""
-            nonlocal stopped_at
-            assert reader.stdout is not None and reader.stdout.readline()
-            time.sleep(next(delays_s))
-            reader.send_signal(signal.SIGSTOP)
-            stopped_at = time.monotonic()
-            with suppress(AssertionError):
-                stuck = wait_for("an answer to be stuck", lambda: unsent_bytes(cluster.address(1)), 0.5)
-                stuck_s = seconds_until(lambda: not unsent_bytes(cluster.address(1)), SLOW_S)
-                if stuck_s > LONGEST_PAUSE_S:
-                    return f"{stuck} bytes stuck for {stuck_s:.1f} s"
-            reader.send_signal(signal.SIGCONT)
-            return ""
-
-        wait_bitten("an answer to be stuck on its way", stop_within_an_answer)
-        check_pauses(under, tp, stopped_at)
-
-
-def seconds_until(condition: Callable[[], bool], most_s: float) -> float:
-    """Return after how many seconds the condition held, at most `most_s`."""
-    begun = time.monotonic()
-    while time.monotonic() < begun + most_s and not condition():
-        time.sleep(0.05)
-    return time.monotonic() - begun
+    with ordeal(cluster, [tp]) as under, stalled_consumer(address, bulk):
+        wait_bitten("an answer to be stuck on its way", lambda: unsent_bytes(address))
+        stuck_since = time.monotonic()
+        under.workload.wait_acknowledged(600)
+        check_pauses(under, tp, stuck_since)
+        require_bite("the answer has gone its way", unsent_bytes(address))
 
 
 @contextmanager
