@@ -203,12 +203,15 @@ def test_next_controller_completes_the_writes_of_a_killed_one(tmp_path: Path) ->
         require_bite("one request writes all states", len(led) > STATES_PER_MULTI)
         passed: list[Request] = []
         at_the_kill: dict[TopicPartition, int] = {}
-        dead = threading.Event()
+        dying, dead = threading.Event(), threading.Event()
 
         def die_at_the_second(request: Request) -> Fate | threading.Event:
             elects = request.opcode == MULTI and any(request.writes(znodes.state_path(tp)) for tp in led)
             if elects and not dead.is_set():
+                if dying.is_set():
+                    return dead  # the next controller writes once the states are read
                 if passed:
+                    dying.set()
                     passed[0].answered.wait(10)
                     cluster.kill(controller)
                     at_the_kill.update({tp: cluster.znode(tp).state.leader_epoch for tp in led})
