@@ -14,7 +14,7 @@ def test_check_without_items_holds_at_once() -> None:
     assert holds_for_each([], lambda _: False)()
 
 
-def test_check_stops_at_the_first_item_for_which_the_condition_does_not_hold() -> None:
+def test_check_stops_at_the_first_item_that_does_not_hold() -> None:
     asked: list[int] = []
     check = holds_for_each(ITEMS, lambda item: bool(asked.append(item)))
     for _ in range(5):
