@@ -30,6 +30,8 @@ _SIZES_BYTES = (
     ("KiB", 1 << 10, 1),
     ("B", 1, 0),
 )
+#: An error names at most this many partitions, groups or brokers, and says how many more there are.
+MOST_NAMED = 5
 #: An amount that three digits show as a whole unit counts as one.
 _ALMOST = 0.9995
 _ENDINGS_WITH_ES = ("s", "x", "ch", "sh")
@@ -63,6 +65,24 @@ def first_of(names: Sequence[str], most: int) -> str:
     """Return the first `most` names, and how many others there are, if any: a, b and 3 more."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {format_count(more)} more" if more > 0 else "")
+
+
+def ranges_of(numbers: Sequence[int], most: int) -> str:
+    """Return ascending numbers of partitions: up to `most` one by one, more of them as ranges: 0–8, 12 and 40 more.
+
+    At most `most` numbers and ranges are named. Their digits are not grouped, because users type these numbers.
+    """
+    if len(numbers) <= most:
+        return ", ".join(map(str, numbers))
+    runs: list[range] = []
+    for number in numbers:
+        if runs and number == runs[-1].stop:
+            runs[-1] = range(runs[-1].start, number + 1)
+        else:
+            runs.append(range(number, number + 1))
+    named = ", ".join(str(run.start) if len(run) == 1 else f"{run.start}–{run[-1]}" for run in runs[:most])
+    more = sum(map(len, runs[most:]))
+    return named + (f" and {format_count(more)} more" if more else "")
 
 
 def format_size(size_bytes: float) -> str:

@@ -311,7 +311,14 @@ class Broker:
         in_zookeeper = ZooKeeperOffsetHandlers(
             zk_client.zookeeper_offsets, self._metadata, self._clock, settings.offset_metadata_max_bytes
         )
-        description = BrokerDescription(settings, self._replicas, self._session, self._logs, self._health.why_not_ready)
+        description = BrokerDescription(
+            settings,
+            self._replicas,
+            self._session,
+            self._logs,
+            self._health.why_not_ready,
+            lambda: self._dynamic.current.max_broker_partitions,
+        )
         more = {
             **group_handlers(self._coordinator, in_zookeeper),
             **operator_handlers(self._replicas, settings.log_retention_check_interval_ms, description, self._clients),

@@ -23,7 +23,7 @@ from tidelog.protocol.operator_messages import DescribeBrokerResponse, LogDirect
 GIB = 1 << 30
 DISK = LogDirectoryReport("/d", "", 500 * GIB, 300 * GIB, 1_000_000, 900_000)
 WELL = DescribeBrokerResponse(
-    0, 1, "1.0", 1_000, 60_000, 3, 50, 20_000, "z:2181", 500, 6_000, None, (DISK,)
+    0, 1, "1.0", 1_000, 60_000, 3, 50, 20_000, "z:2181", 500, 6_000, None, (DISK,), 1_000, 118 << 20, 8 * GIB, 4 * GIB
 )  # fmt: skip
 METADATA = MetadataResponse(
     "c",
@@ -51,8 +51,8 @@ def test_a_cluster_that_is_well_needs_no_advice() -> None:
     assert {check.state for check in checks} == {State.OK} and not any(check.advice for check in checks)
     assert {check.name for check in checks} == {
         "cluster", "broker 1", "broker 2", "controller", "partitions", "clocks", "versions",
-        "broker 1, disk", "broker 1, files", "broker 1, ZooKeeper",
-        "broker 2, disk", "broker 2, files", "broker 2, ZooKeeper",
+        "broker 1, disk", "broker 1, files", "broker 1, partitions", "broker 1, memory", "broker 1, ZooKeeper",
+        "broker 2, disk", "broker 2, files", "broker 2, partitions", "broker 2, memory", "broker 2, ZooKeeper",
     }  # fmt: skip
 
 
@@ -92,10 +92,70 @@ def test_disks_that_fill_up(changes: dict[str, Any], state: State) -> None:
     assert checked(of, "broker 1, disk").state is state
 
 
-def test_a_broker_that_may_run_out_of_files() -> None:
-    assert checked(facts(answer(1, open_files=17_000)), "broker 1, files").state is State.WARNING
-    found = checked(facts(answer(1, partitions=10_000)), "broker 1, files")
-    assert found.state is State.WARNING and "31,000" in found.advice
+@pytest.mark.parametrize(
+    ("open_files", "limit", "state"),
+    [(16_000, 20_000, State.OK), (16_001, 20_000, State.WARNING), (-1, 20_000, State.OK), (16_001, -1, State.OK)],
+)
+def test_a_broker_that_may_run_out_of_files(open_files: int, limit: int, state: State) -> None:
+    found = checked(facts(answer(1, open_files=open_files, open_files_limit=limit)), "broker 1, files")
+    assert found.state is state
+    assert ("raise the limit to 40,000 or more" in found.advice) == (state is State.WARNING)
+
+
+def test_partitions_beyond_the_open_files_are_no_problem() -> None:
+    assert checked(facts(answer(1, partitions=20_000, open_files_limit=4_096)), "broker 1, files").state is State.OK
+
+
+@pytest.mark.parametrize(("held", "state"), [(800, State.OK), (801, State.WARNING), (1_000, State.WARNING)])
+def test_a_broker_that_soon_holds_all_partitions_that_it_may(held: int, state: State) -> None:
+    found = checked(facts(answer(1, partitions=held)), "broker 1, partitions")
+    assert (found.state, found.sentence) == (state, f"{held:,} of at most 1,000 are held (max.broker.partitions)")
+    assert ("max.broker.partitions" in found.advice) == (state is State.WARNING)
+
+
+def test_limit_of_partitions_is_that_of_the_controller() -> None:
+    of = facts(answer(1, max_partitions=200), answer(2, partitions=190, max_partitions=1_000))
+    found = checked(of, "broker 2, partitions")
+    assert (found.state, found.sentence) == (State.WARNING, "190 of at most 200 are held (max.broker.partitions)")
+
+
+@pytest.mark.parametrize(
+    ("free", "state"), [(8 * GIB // 10, State.WARNING), (GIB, State.OK), (GIB // 8, State.FAILURE)]
+)
+def test_a_broker_whose_machine_runs_out_of_memory(free: int, state: State) -> None:
+    found = checked(facts(answer(1, free_memory_bytes=free)), "broker 1, memory")
+    assert found.state is state and found.sentence.endswith("of 8 GiB are free; the broker uses 118 MiB")
+    assert bool(found.advice) == (state is not State.OK)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_partitions": -1, "memory_bytes": -1, "total_memory_bytes": -1, "free_memory_bytes": -1},
+        {"max_partitions": 0, "free_memory_bytes": -1},
+        {"max_partitions": -1, "total_memory_bytes": 0},
+    ],
+)
+def test_limits_that_a_broker_does_not_report_are_not_checked(changes: dict[str, int]) -> None:
+    names = {check.name for check in examine_cluster(facts(answer(1, **changes)))}
+    assert "broker 1, files" in names and not names & {"broker 1, partitions", "broker 1, memory"}
+
+
+def test_limit_of_partitions_is_unknown_if_the_controller_is_silent() -> None:
+    silent = BrokerAnswer(Endpoint("h", 1), None, "connection refused")
+    for of in (facts(silent, answer(2)), facts(answer(2), metadata=None)):
+        assert "broker 2, partitions" not in {check.name for check in examine_cluster(of)}
+    assert checked(facts(answer(1, memory_bytes=-1)), "broker 1, memory").sentence == "4 GiB of 8 GiB are free"
+
+
+def test_versions_of_many_brokers_name_five() -> None:
+    old = [answer(number) for number in range(1, 9)]
+    found = checked(facts(*old, answer(9, software_version="1.1")), "versions")
+    assert found.sentence == "1.0 on broker 1, broker 2, broker 3, broker 4, broker 5 and 3 more; 1.1 on broker 9"
+
+
+def test_a_process_that_may_open_few_files() -> None:
+    assert examine_file_limit(4_000).state is State.OK
     assert examine_file_limit(1_024).state is State.WARNING
     assert examine_file_limit(-1).state is State.OK, "there is no limit"
 

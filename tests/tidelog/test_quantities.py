@@ -19,6 +19,7 @@ from tidelog.quantities import (
     format_size,
     format_size_rate,
     plural,
+    ranges_of,
 )
 
 UNITS = {
@@ -104,6 +105,21 @@ def test_a_list_that_is_too_long_ends_with_the_number_of_the_others() -> None:
     assert first_of(["a", "b", "c"], 2) == "a, b and 1 more"
     assert first_of([str(number) for number in range(2_002)], 2) == "0, 1 and 2,000 more"
     assert first_of([], 2) == ""
+
+
+@pytest.mark.parametrize(
+    ("numbers", "shown"),
+    [
+        ([], ""),
+        ([0, 1, 2], "0, 1, 2"),
+        ([0, 1, 2, 3], "0–3"),
+        ([0, 1, 4, 9998, 9999], "0–1, 4, 9998–9999"),
+        ([*range(0, 10_000, 2)], "0, 2, 4 and 4,997 more"),
+        ([*range(100), 200, 300, *range(400, 5_400)], "0–99, 200, 300 and 5,000 more"),
+    ],
+)
+def test_many_numbers_are_shown_as_ranges(numbers: list[int], shown: str) -> None:
+    assert ranges_of(numbers, 3) == shown
 
 
 def test_a_verb_agrees_with_its_number() -> None:

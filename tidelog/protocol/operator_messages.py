@@ -6,7 +6,9 @@ small, even if the broker holds much data. `…_ago_ms` is how long ago an event
 
 from __future__ import annotations
 
-from tidelog.frozen_dataclass import frozen
+from dataclasses import field
+
+from tidelog.frozen_dataclass import frozen, since
 from tidelog.protocol.messages import ApiKey, Message, Request, Response
 
 # --- ExamineReplica: one broker's replica of one partition ---------------------------------------------
@@ -155,6 +157,12 @@ class DescribeBrokerResponse(Response):
     open_files_limit        the most that the process may open; −1: no limit
     zookeeper               the broker's setting: "host:port,…" with an optional chroot
     zookeeper_silence_ms    time since the last request that ZooKeeper confirmed
+    max_partitions          the broker's value of max.broker.partitions
+    memory_bytes            resident memory of the process
+    total_memory_bytes      memory of the machine, or the limit of the container if that is smaller
+    free_memory_bytes       the part of it that processes can still get, which includes caches that the system can drop
+
+    The last four are −1 if they are not known.
     """
 
     error_code: int
@@ -170,6 +178,10 @@ class DescribeBrokerResponse(Response):
     zookeeper_session_timeout_ms: int
     not_ready: str | None
     log_directories: tuple[LogDirectoryReport, ...]
+    max_partitions: int = field(default=-1, metadata=since(1))
+    memory_bytes: int = field(default=-1, metadata=since(1))
+    total_memory_bytes: int = field(default=-1, metadata=since(1))
+    free_memory_bytes: int = field(default=-1, metadata=since(1))
 
 
 @frozen
@@ -178,6 +190,7 @@ class DescribeBrokerRequest(Request):
 
     api = ApiKey.DESCRIBE_BROKER
     response = DescribeBrokerResponse
+    versions = (0, 1)
 
 
 # --- DescribeClients: the connections of one broker's clients ------------------------------------------

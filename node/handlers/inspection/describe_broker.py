@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from node.replication.replica_manager import ReplicaManager
 from node.settings.broker_settings import BrokerSettings
+from node.settings.machine_limits import free_memory, memory_of_machine, resident_memory
 from tidelog.protocol.operator_messages import DescribeBrokerRequest, DescribeBrokerResponse, LogDirectoryReport
 
 _DESCRIPTORS = Path("/proc/self/fd")
@@ -42,45 +43,62 @@ class BrokerDescription:
         session: SessionSilence,
         disks: FailedDirectories,
         why_not_ready: Callable[[], str | None],
+        max_partitions: Callable[[], int],
     ) -> None:
         self._settings = settings
         self._replicas = replicas
         self._session = session
         self._disks = disks
         self._why_not_ready = why_not_ready
+        self._max_partitions = max_partitions
         self._started_ms = replicas.clock.monotonic_ms()
 
     async def describe(self, request: DescribeBrokerRequest) -> DescribeBrokerResponse:
-        """Return the description of this broker. The file systems are queried on a thread.
+        """Return the description of this broker. The file systems and the memory are queried on a thread.
 
         A log directory that has failed has its error. The number of open files is −1 if it is unknown.
         """
         failures = {str(path): str(error) for path, error in self._disks.failures.items()}
-        directories, open_files, software = await asyncio.to_thread(_look, self._settings.log_dirs, failures)
+        machine = await asyncio.to_thread(_look, self._settings.log_dirs, failures)
         clock = self._replicas.clock
         return DescribeBrokerResponse(
             0,
             broker_id=self._replicas.broker_id,
-            software_version=software,
+            software_version=machine.software_version,
             now_ms=clock.now_ms(),
             uptime_ms=clock.monotonic_ms() - self._started_ms,
             partitions=len(self._replicas),
-            open_files=open_files,
+            open_files=machine.open_files,
             open_files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             zookeeper=self._settings.zookeeper,
             zookeeper_silence_ms=self._session.silence_ms,
             zookeeper_session_timeout_ms=self._settings.zookeeper_session_timeout_ms,
             not_ready=self._why_not_ready(),
-            log_directories=directories,
+            log_directories=machine.log_directories,
+            max_partitions=self._max_partitions(),
+            memory_bytes=machine.memory_bytes,
+            total_memory_bytes=memory_of_machine(),
+            free_memory_bytes=machine.free_memory_bytes,
         )
 
 
-def _look(paths: tuple[str, ...], failures: Mapping[str, str]) -> tuple[tuple[LogDirectoryReport, ...], int, str]:
+class _Machine(NamedTuple):
+    """What the process can say about itself and its machine. The names are those of `DescribeBrokerResponse`."""
+
+    log_directories: tuple[LogDirectoryReport, ...]
+    open_files: int
+    software_version: str
+    memory_bytes: int
+    free_memory_bytes: int
+
+
+def _look(paths: tuple[str, ...], failures: Mapping[str, str]) -> _Machine:
     try:
         open_files = sum(1 for _ in _DESCRIPTORS.iterdir())
     except OSError:
         open_files = -1
-    return tuple(_directory(path, failures.get(path, "")) for path in paths), open_files, _software_version()
+    directories = tuple(_directory(path, failures.get(path, "")) for path in paths)
+    return _Machine(directories, open_files, _software_version(), resident_memory(), free_memory())
 
 
 def _directory(path: str, error: str) -> LogDirectoryReport:

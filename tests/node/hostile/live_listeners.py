@@ -140,7 +140,9 @@ class _Handlers:
     """The handlers of a broker in memory, and those of operators' requests, which it leaves out."""
 
     def __init__(self, node: Node, connections: ClientConnections) -> None:
-        description = BrokerDescription(broker_settings(), node.replicas, _Session(), node.directory, lambda: None)
+        description = BrokerDescription(
+            broker_settings(), node.replicas, _Session(), node.directory, lambda: None, lambda: 1000
+        )
         self._node = node
         self._of_operators = operator_handlers(node.replicas, 1000, description, connections)
 

@@ -16,7 +16,7 @@ from tests.node.hostile.live_listeners import Canary, LiveListeners, begin_peak,
 from tests.node.hostile.test_requests import NAMES
 from tests.node.kafka.live_listener import framed
 from tidelog.errors import InvalidRequestError
-from tidelog.protocol.codec import MAX_STRING, encode_body
+from tidelog.protocol.codec import MAX_STRING, decode_body, encode_body
 from tidelog.protocol.group_messages import (
     DescribeGroupsRequest,
     FindCoordinatorRequest,
@@ -31,6 +31,7 @@ from tidelog.protocol.messages import DescribePartition, DescribeReplicasRequest
 from tidelog.protocol.operator_messages import (
     BrokerIdentityRequest,
     DescribeBrokerRequest,
+    DescribeBrokerResponse,
     DescribeClientsRequest,
     ExamineReplicaRequest,
 )
@@ -110,6 +111,18 @@ def test_well_formed_extension_is_answered(live: LiveListeners, cls: type[Reques
     found = answer(live, cls, encode_body(WELL_FORMED[cls]))
     assert found.error_code == 0 and found.body
     Canary(live).check()
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_broker_reports_its_limits_from_version_1_on(live: LiveListeners, version: int) -> None:
+    carrier = carrier_of(DescribeBrokerRequest)
+    with live.client() as client:
+        found = client.ask(carrier(body=encode_body(DescribeBrokerRequest(), version)), version)
+    assert isinstance(found, ExtensionResponse)
+    report = decode_body(found.body, DescribeBrokerResponse, version)
+    memory = (report.memory_bytes, report.free_memory_bytes, report.total_memory_bytes)
+    assert report.max_partitions == (1000 if version else -1)
+    assert min(memory) > 1 << 20 if version else memory == (-1, -1, -1)
 
 
 @pytest.mark.parametrize(("name", "version"), [("tidelog", 3), ("librdkafka", 3), ("Tidelog", 3), ("", 2), ("", 0)])

@@ -10,15 +10,18 @@ from tidelog.model import NO_LEADER, Endpoint, TopicPartition
 from tidelog.protocol.kafka.client.connected_broker import TIDELOG
 from tidelog.protocol.messages import MetadataResponse
 from tidelog.protocol.operator_messages import DescribeBrokerResponse, LogDirectoryReport
-from tidelog.quantities import count_of, format_count, format_duration, format_size
+from tidelog.quantities import MOST_NAMED, count_of, first_of, format_count, format_duration, format_size
 
 _MIB, _GIB = 1 << 20, 1 << 30
 #: Free space below which a disk counts as full, or as nearly full.
 _FULL_BYTES, _NEARLY_FULL_BYTES = 256 * _MIB, 20 * _GIB
 _FULL_SHARE, _NEARLY_FULL_SHARE = 0.01, 0.1
-#: Open files: each partition has three files of its newest segment open; connections and other uses need some too.
-_FILES_OF_A_PARTITION, _OTHER_FILES = 3, 1000
-_FILES_USED_SHARE = 0.8
+#: The share of the limit of open files, and of `max.broker.partitions`, from which on a warning comes in time.
+_USED_SHARE = 0.8
+#: Log files get half of the open files of a broker, and the connections of clients the most of the rest.
+_FEW_FILES = 4_000
+#: The part of the memory that is free. Below the second share, the system may end the broker at any time.
+_LITTLE_MEMORY_SHARE, _NO_MEMORY_SHARE = 0.1, 0.02
 #: Difference of two brokers' clocks. Look-ups by time and retention are reliable only below the first limit.
 _SKEW_WARNING_MS, _SKEW_FAILURE_MS = 500, 600_000
 _MOST_NAMED = 3
@@ -76,12 +79,13 @@ class ClusterFacts:
 
 
 def examine_cluster(facts: ClusterFacts) -> list[Check]:
-    """Return the results of all checks: brokers, controller, partitions, disks, files, ZooKeeper, clocks, versions.
+    """Return the results of all checks: brokers, partitions, disks, files, memory, ZooKeeper, clocks and versions.
 
     The first result names the kind of cluster. Checks whose facts are missing are left out; clocks and versions need
     two brokers. Of a cluster of Kafka only the controller and the partitions are checked.
     """
     reports = {name: answer.report for name, answer in facts.answers.items() if answer.report is not None}
+    most = _max_partitions(facts.metadata, facts.answers)
     checks = list(_cluster_kind(facts.answers.values()))
     checks += (_broker(name, answer) for name, answer in facts.answers.items())
     if facts.metadata is not None:
@@ -90,6 +94,8 @@ def examine_cluster(facts: ClusterFacts) -> list[Check]:
     for name, report in reports.items():
         checks += (_directory(f"{name}, disk", each) for each in report.log_directories)
         checks.append(_open_files(name, report))
+        checks += _held_partitions(name, report, most)
+        checks += _memory(name, report)
         checks.append(_zookeeper_session(name, report))
     if len(reports) > 1:
         checks.append(_clocks([(name, answer) for name, answer in facts.answers.items() if answer.report]))
@@ -147,7 +153,7 @@ def _partitions(metadata: MetadataResponse) -> Iterator[Check]:
 
 def _named(tps: Sequence[TopicPartition]) -> str:
     names = ", ".join(f"{tp.topic}/{tp.partition}" for tp in tps[:_MOST_NAMED])
-    return f"{len(tps)} ({names}{', …' if len(tps) > _MOST_NAMED else ''})"
+    return f"{format_count(len(tps))} ({names}{', …' if len(tps) > _MOST_NAMED else ''})"
 
 
 def _explain(tp: TopicPartition) -> str:
@@ -187,18 +193,57 @@ def _open_files(name: str, report: DescribeBrokerResponse) -> Check:
     limit, name = report.open_files_limit, f"{name}, files"
     most = f"at most {format_count(limit)}" if limit >= 0 else "any number"
     sentence = f"{format_count(report.open_files)} of {most} are open"
-    needed = report.partitions * _FILES_OF_A_PARTITION + _OTHER_FILES
-    if 0 <= limit < needed or report.open_files > limit * _FILES_USED_SHARE:
-        wanted = format_count(max(needed, 2 * report.open_files))
-        advice = f"raise the limit to {wanted} or more (ulimit -Hn, LimitNOFILE=)"
+    if limit >= 0 and report.open_files > limit * _USED_SHARE:
+        advice = (
+            f"raise the limit to {format_count(2 * limit)} or more (ulimit -Hn, LimitNOFILE=), or close connections "
+            "(tidelog clients shows them): the broker refuses connections at its limit"
+        )
         return Check(name, State.WARNING, sentence, advice)
     return Check(name, State.OK, sentence)
+
+
+def _max_partitions(metadata: MetadataResponse | None, answers: Mapping[str, BrokerAnswer]) -> int | None:
+    """Return how many partitions each broker may hold, which is the controller's setting; None if it is not known."""
+    controller = answers.get(f"broker {metadata.controller_id}") if metadata else None
+    report = controller.report if controller else None
+    return report.max_partitions if report and report.max_partitions > 0 else None
+
+
+def _held_partitions(name: str, report: DescribeBrokerResponse, most: int | None) -> Iterator[Check]:
+    if most is None:
+        return
+    sentence = f"{format_count(report.partitions)} of at most {format_count(most)} are held (max.broker.partitions)"
+    name = f"{name}, partitions"
+    if report.partitions > most * _USED_SHARE:
+        advice = (
+            "delete topics, move partitions to other brokers (tidelog topic reassign), or raise max.broker.partitions: "
+            "more partitions are refused at the limit"
+        )
+        yield Check(name, State.WARNING, sentence, advice)
+    else:
+        yield Check(name, State.OK, sentence)
+
+
+def _memory(name: str, report: DescribeBrokerResponse) -> Iterator[Check]:
+    free, total = report.free_memory_bytes, report.total_memory_bytes
+    if free < 0 or total <= 0:
+        return
+    used = f"; the broker uses {format_size(report.memory_bytes)}" if report.memory_bytes >= 0 else ""
+    sentence = f"{format_size(free)} of {format_size(total)} are free{used}"
+    name = f"{name}, memory"
+    advice = "stop other processes, add memory, or move partitions to other brokers (tidelog topic reassign)"
+    if free < total * _NO_MEMORY_SHARE:
+        yield Check(name, State.FAILURE, sentence, advice)
+    elif free < total * _LITTLE_MEMORY_SHARE:
+        yield Check(name, State.WARNING, sentence, advice)
+    else:
+        yield Check(name, State.OK, sentence)
 
 
 def examine_file_limit(limit: int) -> Check:
     """Check the open-file limit (−1: none) of processes that are started from here."""
     sentence = f"a process may open {format_count(limit) if limit >= 0 else 'any number'}"
-    if 0 <= limit < _OTHER_FILES + 1000 * _FILES_OF_A_PARTITION:
+    if 0 <= limit < _FEW_FILES:
         return Check("files", State.WARNING, sentence, "raise it for brokers with many partitions (ulimit -Hn)")
     return Check("files", State.OK, sentence)
 
@@ -236,5 +281,5 @@ def _versions(reports: Mapping[str, DescribeBrokerResponse]) -> Check:
         versions.setdefault(report.software_version, []).append(name)
     if len(versions) == 1:
         return Check("versions", State.OK, f"all brokers run tidelog {next(iter(versions))}")
-    text = "; ".join(f"{version} on {', '.join(names)}" for version, names in sorted(versions.items()))
+    text = "; ".join(f"{version} on {first_of(names, MOST_NAMED)}" for version, names in sorted(versions.items()))
     return Check("versions", State.WARNING, text, "finish the upgrade, one broker after the other")
