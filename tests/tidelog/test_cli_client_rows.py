@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from tidelog.cli.cluster.client_rows import (
-    HEADINGS,
-    HEADINGS_OF_ALL,
+    CLIENTS,
+    CONNECTIONS,
     api_name,
     as_objects,
     connection_rows,
@@ -41,7 +41,7 @@ def report(client_id: str = "till", **fields: Any) -> ConnectionReport:
 
 
 def lines(*connections: tuple[int, ConnectionReport]) -> list[str]:
-    return list(format_table(HEADINGS, [summary_row(group) for group in grouped(connections)]))[1:]
+    return list(format_table(CLIENTS.headings, [summary_row(group).cells for group in grouped(connections)]))[1:]
 
 
 def test_connections_of_one_client_become_one_row() -> None:
@@ -73,7 +73,7 @@ def test_rows_differ_by_id_software_version_or_host_and_are_sorted() -> None:
 
 def test_row_names_three_topics_and_counts_the_others() -> None:
     def shown(*uses: TopicUse) -> object:
-        return summary_row([(1, report(reads=each)) for each in uses])[5]
+        return summary_row([(1, report(reads=each)) for each in uses]).cells[5]
 
     assert shown(topics()) is None
     assert shown(topics("a", "b", "c")) == "a,b,c"
@@ -85,15 +85,15 @@ def test_row_names_three_topics_and_counts_the_others() -> None:
 def test_unknown_values_are_dashes() -> None:
     unknown = report("", software_name="", software_version="", host="", port=-1)
     assert lines((1, unknown))[0].split()[:3] == ["-", "-", "-"]
-    (row,) = connection_rows([(1, unknown)])
+    ((row, *_),) = connection_rows([(1, unknown)])
     assert row[:3] == (None, None, None) and row[-1] is None
 
 
 def test_each_connection_has_a_row_with_its_requests() -> None:
     one = report(apis=(ApiUse(0, 7, 12), ApiUse(18, 3, 1), ApiUse(75, 0, 2)), age_ms=5)
     two = report(host="::1", port=99, age_ms=10)
-    first, second = connection_rows([(1, one), (2, two)])
-    assert len(first) == len(second) == len(HEADINGS_OF_ALL)
+    first, second = (row.cells for row in connection_rows([(1, one), (2, two)]))
+    assert len(first) == len(second) == len(CONNECTIONS.headings)
     assert (first[2], first[3]) == ("[::1]:99", 2), "the oldest comes first"
     assert second[2] == "10.0.0.1:4711"
     assert second[-1] == "Produce/7:12,ApiVersions/3:1,DescribeTopicPartitions/0:2"
@@ -103,7 +103,7 @@ def test_hostile_client_id_changes_neither_rows_nor_the_terminal() -> None:
     hostile = "\x1b[2J\x1b]0;pwned\x07\r\n\u202eadmin\x00\u2028"
     for table in (
         lines((1, report(hostile))),
-        list(format_table(HEADINGS_OF_ALL, list(connection_rows([(1, report(hostile))]))))[1:],
+        list(format_table(CONNECTIONS.headings, [row.cells for row in connection_rows([(1, report(hostile))])]))[1:],
     ):
         (line,) = table
         assert line.isprintable()

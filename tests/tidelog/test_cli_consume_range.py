@@ -12,8 +12,9 @@ from tests.tidelog.clients import in_memory, put
 from tests.tidelog.fake_cluster import FakeCluster
 from tidelog import Consumer, TopicPartition
 from tidelog.cli.records.consume_range import Span, refuse_reversed, resolve_ends, resolve_span
+from tidelog.cli.terminal.long_tables import Kind, Row
 from tidelog.cli.terminal.times import At, Beginning, End, Position
-from tidelog.cli.topics.partition_notes import format_partitions
+from tidelog.cli.topics.partition_notes import show_partitions
 
 NOW_MS = 10_000
 
@@ -176,6 +177,9 @@ def test_ends_of_a_group_are_the_current_ends() -> None:
 # --- tables ---------------------------------------------------------------------------------------
 
 
+NUMBERS = Kind(("n",))
+
+
 @pytest.mark.parametrize(
     ("empty", "lines"),
     [
@@ -185,10 +189,19 @@ def test_ends_of_a_group_are_the_current_ends() -> None:
         ([0, 1, 2], ["all 3 partitions are empty"]),
     ],
 )
-def test_several_empty_partitions_are_one_line_below_the_table(empty: list[int], lines: list[str]) -> None:
-    assert list(format_partitions(("n",), {number: (number,) for number in range(3)}, empty)) == lines
+def test_several_empty_partitions_are_one_line_below_the_table(
+    empty: list[int], lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_partitions(NUMBERS, {number: Row((number,)) for number in range(3)}, empty, shows_all=False)
+    assert capsys.readouterr().out.splitlines() == lines
 
 
-def test_a_line_names_eight_empty_partitions_and_counts_the_rest() -> None:
-    (*_, line) = format_partitions(("n",), {number: (number,) for number in range(1000)}, range(1, 1000))
+def test_all_shows_a_row_for_each_empty_partition(capsys: pytest.CaptureFixture[str]) -> None:
+    show_partitions(NUMBERS, {number: Row((number,)) for number in range(3)}, [0, 1, 2], shows_all=True)
+    assert capsys.readouterr().out.splitlines() == ["N", "0", "1", "2"]
+
+
+def test_a_line_names_eight_empty_partitions_and_counts_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    show_partitions(NUMBERS, {number: Row((number,)) for number in range(1000)}, range(1, 1000), shows_all=False)
+    (*_, line) = capsys.readouterr().out.splitlines()
     assert line == "999 of 1,000 partitions (1, 2, 3, 4, 5, 6, 7, 8 and 991 more) are empty"

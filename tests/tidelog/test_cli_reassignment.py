@@ -54,4 +54,4 @@ def test_each_change_shows_its_state(started: StartedChange, state: str, sentenc
 
 
 def test_reassignment_shows_the_remaining_records() -> None:
-    assert IN_PROGRESS[0].as_row() == (0, "1,2,3", "4", "3", "4:70")
+    assert IN_PROGRESS[0].as_row().cells == (0, "1,2,3", "4", "3", "4:70")

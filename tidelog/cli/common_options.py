@@ -74,6 +74,12 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(function)
 
 
+def all_option(function: F) -> F:
+    """Add `--all`, which becomes the parameter `shows_all` (bool); `tidelog.cli.terminal.long_tables` heeds it."""
+    text = "Show all rows of a long table, not its summary and its worst rows."
+    return click.option("--all", "shows_all", is_flag=True, help=text)(function)
+
+
 def find_cluster(bootstrap_servers: str | None, environment: Mapping[str, str] = os.environ) -> str:
     """Return `bootstrap_servers`, else those of `find_brokers`: by environment variable or of the last `tidelog up`.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from tidelog.cli.terminal.long_tables import Kind, Row
 from tidelog.cli.terminal.table import Quantity
 from tidelog.model import Endpoint
 from tidelog.protocol.messages import ApiKey
@@ -14,33 +15,11 @@ from tidelog.quantities import format_duration, format_size
 #: A connection with the broker at which it ends.
 Connection = tuple[int, ConnectionReport]
 
-HEADINGS = (
-    "client",
-    "software",
-    "address",
-    "brokers",
-    "connections",
-    "reads",
-    "writes",
-    "received",
-    "sent",
-    "age",
-    "idle",
+_TRAFFIC = ("reads", "writes", "received", "sent", "age", "idle")
+CLIENTS = Kind(
+    ("client", "software", "address", "brokers", "connections", *_TRAFFIC), noun="client", sums=("connections",)
 )
-HEADINGS_OF_ALL = (
-    "client",
-    "software",
-    "address",
-    "broker",
-    "listener",
-    "reads",
-    "writes",
-    "received",
-    "sent",
-    "age",
-    "idle",
-    "requests",
-)
+CONNECTIONS = Kind(("client", "software", "address", "broker", "listener", *_TRAFFIC, "requests"), noun="connection")
 #: Topics that a row names.
 _SHOWN_TOPICS = 3
 #: APIs of Kafka's protocol that Tidelog's own does not have.
@@ -62,11 +41,14 @@ def grouped(connections: Iterable[Connection]) -> list[list[Connection]]:
     return [groups[key] for key in sorted(groups)]
 
 
-def summary_row(group: Sequence[Connection]) -> tuple[object, ...]:
-    """Return the row of one client: the sums of its connections, the oldest age and the shortest idle time."""
+def summary_row(group: Sequence[Connection]) -> Row:
+    """Return the row of one client: the sums of its connections, the oldest age and the shortest idle time.
+
+    The row with the most connections is the worst one.
+    """
     first = group[0][1]
     reports = [each for _, each in group]
-    return (
+    cells = (
         first.client_id or None,
         _software(first),
         first.host or None,
@@ -79,12 +61,13 @@ def summary_row(group: Sequence[Connection]) -> tuple[object, ...]:
         Quantity(format_duration(max(each.age_ms for each in reports))),
         Quantity(format_duration(min(each.idle_ms for each in reports))),
     )
+    return Row(cells, weight=len(group))
 
 
-def connection_rows(group: Iterable[Connection]) -> Iterator[tuple[object, ...]]:
+def connection_rows(group: Iterable[Connection]) -> Iterator[Row]:
     """Yield the row of each connection of one client, the oldest first."""
     for broker, each in sorted(group, key=lambda pair: -pair[1].age_ms):
-        yield (
+        cells = (
             each.client_id or None,
             _software(each),
             _address(each),
@@ -98,6 +81,7 @@ def connection_rows(group: Iterable[Connection]) -> Iterator[tuple[object, ...]]
             Quantity(format_duration(each.idle_ms)),
             ",".join(f"{api_name(use.api_key)}/{use.version}:{use.requests}" for use in each.apis) or None,
         )
+        yield Row(cells)
 
 
 def as_objects(connections: Iterable[Connection]) -> list[Mapping[str, object]]:

@@ -8,8 +8,8 @@ import click
 
 from tidelog.cli.admin_factory import open_admin, unknown_topic
 from tidelog.cli.cluster.client_rows import (
-    HEADINGS,
-    HEADINGS_OF_ALL,
+    CLIENTS,
+    CONNECTIONS,
     as_objects,
     connection_rows,
     grouped,
@@ -18,9 +18,9 @@ from tidelog.cli.cluster.client_rows import (
 from tidelog.cli.commands import Command
 from tidelog.cli.common_options import bootstrap_option, json_option, timeout_option
 from tidelog.cli.name_types import BROKER_ID, TOPIC
-from tidelog.cli.terminal.table import format_table
+from tidelog.cli.terminal.long_tables import show_rows
 from tidelog.errors import TidelogError
-from tidelog.quantities import count_of
+from tidelog.quantities import MOST_NAMED, count_of
 
 
 @click.command(cls=Command)
@@ -69,14 +69,12 @@ def clients(
         click.echo(json.dumps({"brokers": states, "connections": as_objects(connections)}))
     elif shows_all:
         rows = [row for group in grouped(connections) for row in connection_rows(group)]
-        _print(HEADINGS_OF_ALL, rows)
+        show_rows(CONNECTIONS, rows, shows_all=True)
     else:
-        _print(HEADINGS, [summary_row(group) for group in grouped(connections)])
+        rows = [summary_row(group) for group in grouped(connections)]
+        show_rows(CLIENTS, rows, shows_all=False, whole="--all shows each connection")
     if failed:
-        reasons = "; ".join(f"broker {broker}: {error}" for broker, error in failed.items())
+        named = [f"broker {broker}: {error}" for broker, error in failed.items()]
+        more = f"; and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+        reasons = "; ".join(named[:MOST_NAMED]) + more
         raise click.ClickException(f"{count_of(len(failed), 'broker')} of {len(answers)} did not answer: {reasons}")
-
-
-def _print(headings: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
-    for line in format_table(headings, rows):
-        click.echo(line)

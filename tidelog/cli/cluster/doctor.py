@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.commands import Command
-from tidelog.cli.common_options import bootstrap_option, data_dir_option, find_data_dir, json_option
+from tidelog.cli.common_options import all_option, bootstrap_option, data_dir_option, find_data_dir, json_option
+from tidelog.cli.terminal.long_tables import Kind, Row, show_rows
 from tidelog.client.bootstrap import ENVIRONMENT_VARIABLE
 from tidelog.clock import SystemClock
 from tidelog.local.environment import examine_environment
@@ -24,13 +25,17 @@ if TYPE_CHECKING:
 
 _TIMEOUT_MS = 3_000
 _COLOURS = {"ok": "green", "warning": "yellow", "failure": "red"}
+#: What a check counts as in the summary of many, by its state, the worst one first.
+_COUNTED = {"failure": "failed", "warning": "with a warning", "ok": "ok"}
+_CHECKS = Kind((), tuple(_COUNTED.values()), noun="check")
 
 
 @click.command(cls=Command)
 @bootstrap_option
 @data_dir_option
+@all_option
 @json_option
-def doctor(bootstrap_servers: str | None, data_dir: Path | None, as_json: bool) -> int:
+def doctor(bootstrap_servers: str | None, data_dir: Path | None, shows_all: bool, as_json: bool) -> int:
     """Check a cluster and, if it is a local one, this machine.
 
     Print one line for each check, with advice if the check is not ok. Exit status 1 if a check fails, else 0.
@@ -45,10 +50,13 @@ def doctor(bootstrap_servers: str | None, data_dir: Path | None, as_json: bool) 
         click.echo(json.dumps({"healthy": not failed, "checks": entries}))
         return int(failed)
     width = max(len(check.name) for check in checks)
+    rows = []
     for check in checks:
         state = check.state.value
         marked = click.style(f"{state:<7}", fg=_COLOURS[state]) if sys.stdout.isatty() else f"{state:<7}"
-        click.echo(f"{marked}  {check.name:<{width}}  {check.sentence}" + (f"; {check.advice}" if check.advice else ""))
+        advice = f"; {check.advice}" if check.advice else ""
+        rows.append(Row((f"{marked}  {check.name:<{width}}  {check.sentence}{advice}",), _COUNTED[state]))
+    show_rows(_CHECKS, rows, shows_all=shows_all)
     return int(failed)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,10 @@ import click
 from tidelog.cli.admin_factory import open_admin
 from tidelog.cli.cluster.logdirs_move import move
 from tidelog.cli.commands import Group
-from tidelog.cli.common_options import bootstrap_option, json_option, timeout_option
+from tidelog.cli.common_options import all_option, bootstrap_option, json_option, timeout_option
 from tidelog.cli.name_types import BROKER_ID, TOPIC
-from tidelog.cli.terminal.table import Quantity, format_table
+from tidelog.cli.terminal.long_tables import Kind, Row, show_rows
+from tidelog.cli.terminal.table import Quantity
 from tidelog.model import TopicPartition
 from tidelog.quantities import count_of, format_size
 
@@ -23,6 +25,14 @@ if TYPE_CHECKING:
 
 #: The number of records that each replica is behind its leader; a replica without a known lag is absent.
 Lags = dict[tuple[int, TopicPartition], int]
+_OFFLINE, _ONLINE = "offline", "online"
+_DIRECTORIES = Kind(
+    ("broker", "directory", "logs", "size", "free", "state"), (_OFFLINE, _ONLINE), noun="directory", sums=("logs",)
+)
+_ARRIVING, _BEHIND, _CAUGHT_UP = "arriving", "behind or without a known lag", "caught up"
+_LOGS = Kind(
+    ("broker", "log", "size", "lag", "directory"), (_ARRIVING, _BEHIND, _CAUGHT_UP), noun="log", ranges=("lag",)
+)
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -37,6 +47,7 @@ Lags = dict[tuple[int, TopicPartition], int]
     metavar="TOPIC",
     help="Show each log of this topic; may be repeated.",
 )
+@all_option
 @json_option
 @bootstrap_option
 @timeout_option
@@ -45,6 +56,7 @@ def logdirs(
     ctx: click.Context,
     brokers: tuple[int, ...],
     topics: tuple[str, ...],
+    shows_all: bool,
     as_json: bool,
     bootstrap_servers: str | None,
     timeout: float,
@@ -55,7 +67,7 @@ def logdirs(
     twice: "(future)" is its copy in the new directory, and the lag of the copy counts the records still to be copied.
     """
     if ctx.invoked_subcommand is not None:
-        if brokers or topics or as_json or bootstrap_servers:
+        if brokers or topics or shows_all or as_json or bootstrap_servers:
             raise click.UsageError(f"write the options after `{ctx.invoked_subcommand}`")
         return
     with open_admin(bootstrap_servers, timeout) as admin:
@@ -69,13 +81,10 @@ def logdirs(
         click.echo(json.dumps({"brokers": listed}))
         return
     if topics:
-        headings: tuple[str, ...] = ("broker", "log", "size", "lag", "directory")
         rows = [row for broker, dirs in described.items() for each in dirs for row in _logs(broker, each, topics, lags)]
     else:
-        headings = ("broker", "directory", "logs", "size", "free", "state")
         rows = [_summary(broker, each) for broker, dirs in described.items() for each in dirs]
-    for line in format_table(headings, rows):
-        click.echo(line)
+    show_rows(_LOGS if topics else _DIRECTORIES, rows, shows_all=shows_all)
 
 
 logdirs.add_command(move)
@@ -91,22 +100,26 @@ def _lags(admin: Admin, topics: tuple[str, ...]) -> Lags:
     return lags
 
 
-def _summary(broker: int, each: LogDir) -> tuple[object, ...]:
+def _summary(broker: int, each: LogDir) -> Row:
     if each.error_code:
-        return broker, each.path, None, None, None, f"offline: {each.error_message}"
+        return Row((broker, each.path, None, None, None, f"offline: {each.error_message}"), _OFFLINE)
     size = Quantity(format_size(sum(replica.size_bytes for replica in each.replicas)))
     free = Quantity(format_size(each.usable_bytes)) if each.usable_bytes >= 0 else None
     arriving = sum(replica.is_future for replica in each.replicas)
     state = f"online, {count_of(arriving, 'log')} arriving" if arriving else "online"
-    return broker, each.path, len(each.replicas) - arriving, size, free, state
+    cells = (broker, each.path, len(each.replicas) - arriving, size, free, state)
+    return Row(cells, _ONLINE, -each.usable_bytes)
 
 
-def _logs(broker: int, each: LogDir, topics: tuple[str, ...], lags: Lags) -> Iterator[tuple[object, ...]]:
+def _logs(broker: int, each: LogDir, topics: tuple[str, ...], lags: Lags) -> Iterator[Row]:
     for replica in each.replicas:
         if replica.topic in topics:
             tp = TopicPartition(replica.topic, replica.partition)
             name = f"{tp} (future)" if replica.is_future else str(tp)
-            yield broker, name, Quantity(format_size(replica.size_bytes)), _lag(broker, replica, lags), each.path
+            lag = _lag(broker, replica, lags)
+            state = _ARRIVING if replica.is_future else _CAUGHT_UP if lag == 0 else _BEHIND
+            cells = (broker, name, Quantity(format_size(replica.size_bytes)), lag, each.path)
+            yield Row(cells, state, math.inf if lag is None else lag)
 
 
 def _lag(broker: int, replica: LogDirReplica, lags: Lags) -> int | None:

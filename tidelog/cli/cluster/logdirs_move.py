@@ -8,9 +8,13 @@ import click
 
 from tidelog.cli.admin_factory import open_admin
 from tidelog.cli.commands import Command
-from tidelog.cli.common_options import bootstrap_option, json_option, timeout_option
+from tidelog.cli.common_options import all_option, bootstrap_option, json_option, timeout_option
 from tidelog.cli.name_types import BROKER_ID, PARTITION
+from tidelog.cli.terminal.long_tables import Kind, Row, show_rows
 from tidelog.model import TopicPartition
+
+_MOVING, _THERE = "that move", "in the directory"
+_REPLICAS = Kind((), (_MOVING, _THERE), noun="replica")
 
 
 @click.command(cls=Command)
@@ -23,6 +27,7 @@ from tidelog.model import TopicPartition
     metavar="DIRECTORY",
     help="The absolute path of the log directory, as `tidelog logdirs` shows it.",
 )
+@all_option
 @json_option
 @bootstrap_option
 @timeout_option
@@ -30,6 +35,7 @@ def move(
     partitions: tuple[TopicPartition, ...],
     broker: int,
     directory: str,
+    shows_all: bool,
     as_json: bool,
     bootstrap_servers: str | None,
     timeout: float,
@@ -52,6 +58,9 @@ def move(
         moves = [{"topic": tp.topic, "partition": tp.partition, "moving": tp in moving} for tp in partitions]
         click.echo(json.dumps({"broker": broker, "log_dir": directory, "replicas": moves}))
         return
+    rows = []
     for tp in partitions:
         state = "moves to" if tp in moving else "is in"
-        click.echo(f"{tp.topic}/{tp.partition} {state} {directory} of broker {broker}")
+        line = f"{tp.topic}/{tp.partition} {state} {directory} of broker {broker}"
+        rows.append(Row((line,), _MOVING if tp in moving else _THERE))
+    show_rows(_REPLICAS, rows, shows_all=shows_all)

@@ -10,17 +10,17 @@ import click
 
 from tidelog.cli.admin_factory import open_admin, unknown_group
 from tidelog.cli.commands import Group
-from tidelog.cli.common_options import bootstrap_option, json_option, timeout_option
+from tidelog.cli.common_options import all_option, bootstrap_option, json_option, timeout_option
 from tidelog.cli.groups.group_describe import describe
 from tidelog.cli.groups.group_migrate import migrate
 from tidelog.cli.groups.group_remove_member import remove_member
 from tidelog.cli.groups.group_reset import reset
 from tidelog.cli.name_types import GROUP, TOPIC_CHOICE, TopicChoice
-from tidelog.cli.terminal.table import format_table
+from tidelog.cli.terminal.long_tables import Kind, Row, show_rows
 from tidelog.cli.terminal.waiting import print_if_slow
 from tidelog.errors import GroupIdNotFoundError, GroupSubscribedToTopicError, NonEmptyGroupError, TidelogError
 from tidelog.model import TopicPartition
-from tidelog.quantities import count_of, plural
+from tidelog.quantities import MOST_NAMED, count_of, first_of, plural
 
 if TYPE_CHECKING:
     from tidelog.client.admin.admin import Admin
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 #: Kafka's names, in the order in which a group passes the states; a group in state Dead does not exist.
 _STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable")
+_GROUPS = Kind(
+    ("group", "state", "type", "members", "coordinator"),
+    ("Unknown", "PreparingRebalance", "CompletingRebalance", "Dead", "Stable", "Empty"),
+    noun="group",
+    sums=("members",),
+)
 
 
 @click.group(cls=Group)
@@ -50,10 +56,13 @@ group.add_command(remove_member)
     multiple=True,
     help=f"Show only groups in this state: {', '.join(_STATES)}; may be repeated.",
 )
+@all_option
 @json_option
 @bootstrap_option
 @timeout_option
-def list_(states: tuple[str, ...], as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
+def list_(
+    states: tuple[str, ...], shows_all: bool, as_json: bool, bootstrap_servers: str | None, timeout: float
+) -> None:
     """List the groups of all brokers.
 
     A group of type "consumer" shares its partitions among its members; a "simple" group only has committed offsets.
@@ -79,13 +88,13 @@ def list_(states: tuple[str, ...], as_json: bool, bootstrap_servers: str | None,
         for each in listings.valid
     ]
     if as_json:
-        groups = [dict(zip(("group", "state", "type", "members", "coordinator"), row, strict=True)) for row in rows]
+        groups = [dict(zip(_GROUPS.headings, row, strict=True)) for row in rows]
         errors = {str(broker): str(error) for broker, error in listings.errors.items()}
         fields = {"groups": groups, "errors": errors, "leaderless": list(map(str, listings.leaderless))}
         click.echo(json.dumps(fields))
     else:
-        for line in format_table(("group", "state", "type", "members", "coordinator"), rows):
-            click.echo(line)
+        listed = [Row(row, row[1], members.get(row[0], 0)) for row in rows]
+        show_rows(_GROUPS, listed, shows_all=shows_all)
         if not rows and not states:
             click.echo("there is no group yet: tidelog consume TOPIC --group GROUP creates one", err=True)
     _raise_if_incomplete(listings)
@@ -94,7 +103,7 @@ def list_(states: tuple[str, ...], as_json: bool, bootstrap_servers: str | None,
 def _raise_if_incomplete(listings: ConsumerGroupListings) -> None:
     if listings.errors:
         broker, error = next(iter(listings.errors.items()))
-        unanswered = ", ".join(map(str, listings.errors))
+        unanswered = first_of(list(map(str, listings.errors)), MOST_NAMED)
         noun, pronoun = plural(len(listings.errors), "broker"), plural(len(listings.errors), "its", "their")
         raise click.ClickException(
             f"{noun} {unanswered} did not list {pronoun} groups (broker {broker}: {error}): tidelog doctor shows more"
@@ -132,7 +141,7 @@ def delete(
     With --topic, delete only the committed offsets of these topics or partitions, to which no member may be subscribed.
     Exit status 1 if a group cannot be changed; the others are.
     """
-    coordinators = f"the coordinators of {', '.join(names)}" if len(names) > 1 else f"the coordinator of {names[0]}"
+    coordinators = f"the {plural(len(names), 'coordinator')} of {first_of(names, MOST_NAMED)}"
     with open_admin(bootstrap_servers, timeout) as admin, print_if_slow(coordinators, timeout):
         outcomes: Mapping[str, TidelogError | None]
         if topics:
@@ -148,7 +157,9 @@ def delete(
             click.echo(f"deleted the committed offsets of {name} for {_names(topics)}" if topics else f"deleted {name}")
     refusals = [_refused(name, error) for name, error in outcomes.items() if error is not None]
     if len(refusals) > 1:
-        raise TidelogError("; ".join(map(str, refusals)))
+        left = len(refusals) - MOST_NAMED
+        more = f"; and {count_of(left, 'more group')}" if left > 0 else ""
+        raise TidelogError("; ".join(map(str, refusals[:MOST_NAMED])) + more)
     for refusal in refusals:
         raise refusal
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,13 +13,14 @@ import click
 
 from tidelog.cli.admin_factory import describe_group_with_notice, open_admin, raise_if_unanswered, unknown_group
 from tidelog.cli.commands import Command
-from tidelog.cli.common_options import Seconds, bootstrap_option, json_option, timeout_option
+from tidelog.cli.common_options import Seconds, all_option, bootstrap_option, json_option, timeout_option
 from tidelog.cli.name_types import GROUP
+from tidelog.cli.terminal.long_tables import Kind, Row, show_rows
 from tidelog.cli.terminal.table import format_table
 from tidelog.cli.terminal.waiting import Waiting
 from tidelog.clock import SystemClock
 from tidelog.model import TopicPartition
-from tidelog.quantities import count_of
+from tidelog.quantities import count_of, first_of, ranges_of
 
 if TYPE_CHECKING:
     from tidelog.client.admin.admin import Admin
@@ -29,6 +31,26 @@ if TYPE_CHECKING:
 
 _LONGEST_RATE_S = 3600.0
 _STATE_HEADINGS = ("group", "state", "coordinator", "assignor", "members")
+#: What a row counts as in the summary of a long table, the worst state first.
+_SILENT, _UNREAD, _PAST_END = "that did not answer", "with records deleted unread", "past the log's end"
+_UNCOMMITTED, _BEHIND, _CAUGHT_UP = "with nothing committed", "behind", "caught up"
+_IDLE, _BUSY = "of members without partitions", "of members with partitions"
+_HEADINGS = ("topic", "partition", "committed", "log end", "lag", "seconds")
+_RATE_HEADINGS = ("committed/s", "written/s")
+_OWNER_HEADINGS = ("member", "host", "note")
+_STATES = (_SILENT, _UNREAD, _PAST_END, _IDLE, _UNCOMMITTED, _BEHIND, _CAUGHT_UP)
+_PARTITIONS = Kind((*_HEADINGS, *_OWNER_HEADINGS), _STATES, "row", ("seconds",), ("lag",))
+_PARTITIONS_WITH_RATES = Kind(
+    (*_HEADINGS, *_RATE_HEADINGS, *_OWNER_HEADINGS), _STATES, "row", ("seconds",), ("lag", *_RATE_HEADINGS)
+)
+_MEMBERS = Kind(
+    ("member", "instance", "client", "host", "partitions", "assignment", "note"),
+    (_IDLE, _BUSY),
+    noun="row",
+    sums=("partitions",),
+)
+#: A cell names at most this many topics, and as many numbers and ranges of partitions of each.
+_MOST_NAMED = 20
 _NEVER_JOINED = "has never joined: the coordinator gave out this id, and no consumer has joined with it yet"
 
 
@@ -43,6 +65,7 @@ _NEVER_JOINED = "has never joined: the coordinator gave out this id, and no cons
     metavar="SECONDS",
     help="Measure for this long, and show how many records per second are committed and written.",
 )
+@all_option
 @json_option
 @bootstrap_option
 @timeout_option
@@ -51,6 +74,7 @@ def describe(
     members: bool,
     state: bool,
     rate_s: float | None,
+    shows_all: bool,
     as_json: bool,
     bootstrap_servers: str | None,
     timeout: float,
@@ -69,12 +93,12 @@ def describe(
         if described.state is ConsumerGroupState.DEAD:
             raise unknown_group(name)
         if members:
-            _show_members(described, as_json)
+            _show_members(described, as_json, shows_all=shows_all)
         elif state:
             _show_state(described, str(admin.describe_cluster().brokers.get(described.coordinator)), as_json)
         else:
             rates = None if rate_s is None else _rates(admin, name, rate_s)
-            _show_partitions(described, admin.consumer_group_lag(name), rates, as_json)
+            _show_partitions(described, admin.consumer_group_lag(name), rates, as_json, shows_all=shows_all)
 
 
 # --- partitions --------------------------------------------------------------------------------------
@@ -117,6 +141,8 @@ def _show_partitions(
     lags: Lags,
     rates: Mapping[TopicPartition, _Rate] | None,
     as_json: bool,
+    *,
+    shows_all: bool = False,
 ) -> None:
     owners = {tp: member for member in described.members for tp in member.assignment or ()}
     idle = [member for member in described.members if not member.assignment]
@@ -137,14 +163,15 @@ def _show_partitions(
         for line in format_table(_STATE_HEADINGS, [_state_row(described)]):
             click.echo(line)
         click.echo()
-        at = ("topic", "partition", "committed", "log end", "lag", "seconds")
-        speeds = () if rates is None else ("committed/s", "written/s")
+        kind = _PARTITIONS if rates is None else _PARTITIONS_WITH_RATES
         rows = [_row(tp, each, owners.get(tp), rates) for tp, each in lags.items()]
-        no_partition = (None,) * (len(at) + len(speeds))
-        rows += [(*no_partition, each.member_id, each.host, _why_without_partitions(each, described)) for each in idle]
-        rows += [(*no_partition, member_id, None, _NEVER_JOINED) for member_id in described.pending_member_ids]
-        for line in format_table((*at, *speeds, "member", "host", "note"), rows):
-            click.echo(line)
+        no_partition = (None,) * (len(kind.headings) - len(_OWNER_HEADINGS))
+        without: list[tuple[object, ...]] = [
+            (each.member_id, each.host, _why_without_partitions(each, described)) for each in idle
+        ]
+        without += [(member_id, None, _NEVER_JOINED) for member_id in described.pending_member_ids]
+        rows += [Row((*no_partition, *cells), _IDLE) for cells in without]
+        show_rows(kind, rows, shows_all=shows_all)
     raise_if_unanswered({tp: each.error for tp, each in lags.items()}, len(lags))
 
 
@@ -153,12 +180,28 @@ def _row(
     lag: PartitionLag,
     owner: MemberDescription | None,
     rates: Mapping[TopicPartition, _Rate] | None,
-) -> tuple[object, ...]:
+) -> Row:
     seconds = None if lag.lag_ms is None else lag.lag_ms // 1000
     at = (tp.topic, tp.partition, lag.committed_offset, lag.log_end_offset, lag.lag, seconds)
     rate = (rates or {}).get(tp, _Rate(None, None))
     speeds = () if rates is None else (rate.committed, rate.written)
-    return (*at, *speeds, owner and owner.member_id, owner and owner.host, _note(lag))
+    cells = (*at, *speeds, owner and owner.member_id, owner and owner.host, _note(lag))
+    return Row(cells, _state(lag), math.inf if lag.lag is None else lag.lag)
+
+
+def _state(lag: PartitionLag) -> str:
+    from tidelog.groups.lag import Standing
+
+    if lag.error is not None:
+        return _SILENT
+    match lag.standing:
+        case Standing.NOTHING_COMMITTED:
+            return _UNCOMMITTED
+        case Standing.BELOW_LOG_START:
+            return _UNREAD
+        case Standing.PAST_LOG_END:
+            return _PAST_END
+    return _BEHIND if lag.lag else _CAUGHT_UP
 
 
 def _note(lag: PartitionLag) -> str | None:
@@ -207,7 +250,7 @@ def _as_json(
 # --- members and state -------------------------------------------------------------------------------
 
 
-def _show_members(described: ConsumerGroupDescription, as_json: bool) -> None:
+def _show_members(described: ConsumerGroupDescription, as_json: bool, *, shows_all: bool = False) -> None:
     if as_json:
         fields = {
             "group": described.group_id,
@@ -217,21 +260,23 @@ def _show_members(described: ConsumerGroupDescription, as_json: bool) -> None:
         }
         click.echo(json.dumps(fields))
         return
-    rows: list[tuple[object, ...]] = [
-        (
-            each.member_id,
-            each.group_instance_id,
-            each.client_id,
-            each.host,
-            None if each.assignment is None else len(each.assignment),
-            _by_topic(each.assignment or ()) or None,
-            None if each.assignment else _why_without_partitions(each, described),
-        )
-        for each in described.members
-    ]
-    rows += [(member_id, None, None, None, None, None, _NEVER_JOINED) for member_id in described.pending_member_ids]
-    for line in format_table(("member", "instance", "client", "host", "partitions", "assignment", "note"), rows):
-        click.echo(line)
+    rows = [_member_row(each, described, shows_all) for each in described.members]
+    never = [(member_id, None, None, None, None, None, _NEVER_JOINED) for member_id in described.pending_member_ids]
+    show_rows(_MEMBERS, [*rows, *(Row(cells, _IDLE) for cells in never)], shows_all=shows_all)
+
+
+def _member_row(member: MemberDescription, group: ConsumerGroupDescription, shows_all: bool) -> Row:
+    assigned = member.assignment
+    cells = (
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.host,
+        None if assigned is None else len(assigned),
+        _by_topic(assigned or (), shows_all) or None,
+        None if assigned else _why_without_partitions(member, group),
+    )
+    return Row(cells, _BUSY if assigned else _IDLE, len(assigned or ()))
 
 
 def _member_as_json(member: MemberDescription, group: ConsumerGroupDescription) -> dict[str, object]:
@@ -264,15 +309,19 @@ def _why_without_partitions(member: MemberDescription, group: ConsumerGroupDescr
             return "waits for its partitions"
     if member.assignment is None:
         return "its assignment is unknown"
-    topics = ", ".join(member.topics or ()) or "nothing"
+    topics = first_of(member.topics or (), _MOST_NAMED) or "nothing"
     return f"has no partitions; subscribed to {topics}"
 
 
-def _by_topic(partitions: tuple[TopicPartition, ...]) -> str:
-    numbers: dict[str, list[str]] = {}
+def _by_topic(partitions: tuple[TopicPartition, ...], shows_all: bool) -> str:
+    """Return the partitions in one line; of many, ranges of the numbers, and some of the topics."""
+    most = len(partitions) if shows_all else _MOST_NAMED
+    numbers: dict[str, list[int]] = {}
     for tp in partitions:
-        numbers.setdefault(tp.topic, []).append(str(tp.partition))
-    return " ".join(f"{topic}:{','.join(each)}" for topic, each in numbers.items())
+        numbers.setdefault(tp.topic, []).append(tp.partition)
+    texts = [f"{topic}:{ranges_of(each, most).replace(', ', ',')}" for topic, each in numbers.items()]
+    left = len(texts) - most
+    return " ".join(texts[:most]) + (f" and {count_of(left, 'more topic')}" if left > 0 else "")
 
 
 def _show_state(described: ConsumerGroupDescription, address: str, as_json: bool) -> None:

@@ -13,7 +13,7 @@ from tidelog.cli.commands import Command
 from tidelog.cli.common_options import bootstrap_option, json_option, timeout_option
 from tidelog.cli.consent import execute_option, note_dry_run
 from tidelog.cli.name_types import ZOOKEEPER_GROUP
-from tidelog.cli.terminal.table import format_table
+from tidelog.cli.terminal.long_tables import Kind, Row, show_rows
 from tidelog.cli.terminal.waiting import print_if_slow
 from tidelog.errors import GroupIdNotFoundError, InvalidGroupIdError, NonEmptyGroupError, TidelogError
 from tidelog.model import TopicPartition
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
     Plan = Mapping[TopicPartition, OffsetMigration]
 
+_FAILED = "that failed"
+#: What a row counts as in the summary of a long table, the worst state first, by the outcome of a migration.
+_STATES = {"move": "that move", "keep": "that stay", "same": "that are committed"}
+_OFFSETS = Kind(
+    ("group", "topic", "partition", "in ZooKeeper", "committed", "note"), (_FAILED, *_STATES.values()), noun="offset"
+)
 _NOTES = {
     "move": ("would move", "moved"),
     "same": ("is already committed", "is already committed"),
@@ -74,8 +80,8 @@ def migrate(
     else:
         rows = [_row(name, tp, each, execute) for name, plan in plans.items() for tp, each in plan.items()]
         if rows:
-            for line in format_table(("group", "topic", "partition", "in ZooKeeper", "committed", "note"), rows):
-                click.echo(line)
+            # `--all` chooses the groups here, so that only `--json` shows the rows of a long table.
+            show_rows(_OFFSETS, rows, shows_all=False, whole="--json shows them")
         elif not plans_or_errors:
             click.echo("no group has offsets in ZooKeeper", err=True)
         if rows and not execute:
@@ -108,9 +114,10 @@ def _problems(plans_or_errors: Mapping[str, Plan | TidelogError]) -> Iterator[st
                 yield from (f"group {name!r}: {error}{more}" for error in errors[:1])
 
 
-def _row(name: str, tp: TopicPartition, each: OffsetMigration, execute: bool) -> tuple[object, ...]:
+def _row(name: str, tp: TopicPartition, each: OffsetMigration, execute: bool) -> Row:
     note = str(each.error) if each.error is not None else _NOTES[each.outcome][execute]
-    return name, *tp, each.zookeeper_offset, each.committed_offset, note
+    state = _FAILED if each.error is not None else _STATES[each.outcome]
+    return Row((name, *tp, each.zookeeper_offset, each.committed_offset, note), state)
 
 
 def _as_json(tp: TopicPartition, each: OffsetMigration) -> dict[str, object]:

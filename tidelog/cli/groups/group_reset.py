@@ -18,10 +18,10 @@ from tidelog.cli.admin_factory import (
     unknown_topic,
 )
 from tidelog.cli.commands import Command
-from tidelog.cli.common_options import bootstrap_option, json_option, timeout_option
+from tidelog.cli.common_options import all_option, bootstrap_option, json_option, timeout_option
 from tidelog.cli.consent import execute_option, note_dry_run
 from tidelog.cli.name_types import GROUP, TOPIC_CHOICE, TopicChoice
-from tidelog.cli.terminal.table import format_table
+from tidelog.cli.terminal.long_tables import Kind, Row, show_rows
 from tidelog.cli.terminal.times import TIME_HELP, time_or_usage_error, timezone_option
 from tidelog.cli.topics.partition_notes import SUMMED_UP_FROM, empty_text
 from tidelog.clock import SystemClock
@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 
     Plan = Mapping[TopicPartition, OffsetReset]
 
+_FAILED, _ADJUSTED, _MOVED, _STAYS = "that failed", "with an adjusted offset", "that move", "that stay"
+_PARTITIONS = Kind(
+    ("topic", "partition", "old", "new", "change", "time there", "note"),
+    (_FAILED, _ADJUSTED, _MOVED, _STAYS),
+    sums=("change",),
+)
 _WAYS = "--to-time, --by-duration, --to-offset, --shift-by, --to-earliest, --to-latest and --to-current"
 
 
@@ -68,6 +74,7 @@ _WAYS = "--to-time, --by-duration, --to-offset, --shift-by, --to-earliest, --to-
 @click.option("--to-latest", is_flag=True, help="To the end of the log.")
 @click.option("--to-current", is_flag=True, help="To the committed offset itself, if it is still in the log.")
 @execute_option
+@all_option
 @json_option
 @bootstrap_option
 @timeout_option
@@ -84,6 +91,7 @@ def reset(
     to_latest: bool,
     to_current: bool,
     execute: bool,
+    shows_all: bool,
     as_json: bool,
     bootstrap_servers: str | None,
     timeout: float,
@@ -111,7 +119,7 @@ def reset(
         partitions_json = [_as_json(tp, each) for tp, each in sorted(plan.items())]
         click.echo(json.dumps({"group": name, "executed": execute, "partitions": partitions_json}))
     else:
-        _show(plan)
+        _show(plan, shows_all)
     _refuse_errors(plan)
     if not execute and not as_json:
         note_dry_run()
@@ -176,25 +184,23 @@ def _partitions(admin: Admin, topics: tuple[TopicChoice, ...]) -> list[TopicPart
     return list(found)
 
 
-def _show(plan: Plan) -> None:
+def _show(plan: Plan, shows_all: bool) -> None:
     """Print a row for each partition, sorted; a topic's empty partitions whose offset stays share one line below the
     table.
 
-    A single such partition has a row as the others.
+    A single such partition has a row as the others, and with `shows_all` each has one.
     """
     rows, lines = [], []
     for topic, resets in groupby(sorted(plan.items()), key=lambda each: each[0].topic):
         in_topic = list(resets)
         unchanged = [tp.partition for tp, each in in_topic if _stays_in_an_empty_log(each)]
-        if len(unchanged) < SUMMED_UP_FROM:
+        if shows_all or len(unchanged) < SUMMED_UP_FROM:
             unchanged = []
         else:
             lines.append(f"{topic}: {empty_text(unchanged, len(in_topic))}, and the group stays at their end")
         rows += [_row(tp, each) for tp, each in in_topic if tp.partition not in unchanged]
-    for line in (
-        format_table(("topic", "partition", "old", "new", "change", "time there", "note"), rows) if rows else ()
-    ):
-        click.echo(line)
+    if rows:
+        show_rows(_PARTITIONS, rows, shows_all=shows_all)
     for line in lines:
         click.echo(line)
 
@@ -230,11 +236,12 @@ def _note(reset: OffsetReset) -> str | None:
     }[reset.adjustment]
 
 
-def _row(tp: TopicPartition, reset: OffsetReset) -> tuple[object, ...]:
+def _row(tp: TopicPartition, reset: OffsetReset) -> Row:
     old, new = reset.old_offset, reset.new_offset
     change = None if old is None or new is None else new - old
     time = None if reset.new_time is None else format_time(reset.new_time)
-    return (*tp, old, new, change, time, _note(reset))
+    state = _FAILED if reset.error else _ADJUSTED if reset.adjustment else _MOVED if change else _STAYS
+    return Row((*tp, old, new, change, time, _note(reset)), state, abs(change or 0))
 
 
 def _as_json(tp: TopicPartition, reset: OffsetReset) -> dict[str, object]:

@@ -14,7 +14,7 @@ from tidelog.cli.records.rows import Rows, read_rows
 from tidelog.cli.terminal.stdout_reader import stop_if_stdout_is_closed
 from tidelog.clock import SystemClock
 from tidelog.model import OffsetAndMetadata, TopicPartition
-from tidelog.quantities import format_duration
+from tidelog.quantities import MOST_NAMED, first_of, format_duration
 from tidelog.records.compression import MAX_DECOMPRESSED_BYTES
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def write_records(
                 consumer.end_offsets(unread)
                 last_progress_ms = now_ms
             elif now_ms - last_progress_ms > timeout_ms:
-                missing = ", ".join(map(str, unread))
+                missing = first_of(list(map(str, unread)), MOST_NAMED)
                 if not missing:
                     raise click.ClickException(
                         f"the group assigned no partition to this member for {format_duration(timeout_ms)}: "

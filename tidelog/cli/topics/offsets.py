@@ -9,12 +9,13 @@ import click
 
 from tidelog.cli.admin_factory import raise_if_unanswered, unknown_topic
 from tidelog.cli.commands import Command
-from tidelog.cli.common_options import bootstrap_option, find_cluster, json_option, timeout_option
+from tidelog.cli.common_options import all_option, bootstrap_option, find_cluster, json_option, timeout_option
 from tidelog.cli.name_types import TOPIC
+from tidelog.cli.terminal.long_tables import Kind, Row
 from tidelog.cli.terminal.times import TIME_HELP, time_or_usage_error, timezone_option
 from tidelog.cli.terminal.waiting import Waiting
 from tidelog.cli.topics.offsets_before import show_offsets_before, target_of
-from tidelog.cli.topics.partition_notes import format_partitions
+from tidelog.cli.topics.partition_notes import show_partitions
 from tidelog.model import NoOffset, OffsetAndTimestamp, OffsetOutcome, TopicPartition
 from tidelog.timestamps import format_time
 
@@ -27,6 +28,18 @@ _REASONS = {
 #: The note of an answer whose record is newer than the requested time because it is the first record of the log.
 _BEFORE_LOG_START = "before_log_start"
 _FIRST_OFFSET = 0
+_FOUND = "found"
+#: What a partition counts as in the summary of a long table, the worst state first.
+_STATES: dict[str, str] = {
+    NoOffset.REFUSED: "that refused",
+    NoOffset.RETRY: "that did not answer",
+    NoOffset.ABOVE_HIGH_WATERMARK: "above the high watermark",
+    _BEFORE_LOG_START: "that begin later",
+    NoOffset.PAST_END: "that end earlier",
+    _FOUND: "with an offset",
+    NoOffset.EMPTY: "empty",
+}
+_PARTITIONS = Kind(("partition", "offset", "time of its record", "note"), tuple(_STATES.values()), ranges=("offset",))
 
 
 @click.command(cls=Command)
@@ -47,6 +60,7 @@ _FIRST_OFFSET = 0
     help="With --before: show at most N offsets of each partition, the newest first.",
 )
 @timezone_option
+@all_option
 @json_option
 @bootstrap_option
 @timeout_option
@@ -56,6 +70,7 @@ def offsets(
     before: str | None,
     most: int,
     zone: tzinfo | None,
+    shows_all: bool,
     as_json: bool,
     bootstrap_servers: str | None,
     timeout: float,
@@ -88,7 +103,7 @@ def offsets(
             raise unknown_topic(topic)
         partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
         if before is not None:
-            show_offsets_before(consumer, topic, partitions, timestamp_ms, most, as_json=as_json)
+            show_offsets_before(consumer, topic, partitions, timestamp_ms, most, shows_all=shows_all, as_json=as_json)
             return
         with Waiting():
             outcomes = consumer.offsets_for_times(dict.fromkeys(partitions, timestamp_ms), partial=True)
@@ -102,19 +117,20 @@ def offsets(
     else:
         empty = [tp.partition for tp in partitions if outcomes[tp].reason is NoOffset.EMPTY]
         rows = {tp.partition: _row(tp, outcomes[tp], tp in too_new) for tp in partitions}
-        for line in format_partitions(("partition", "offset", "time of its record", "note"), rows, empty):
-            click.echo(line)
+        show_partitions(_PARTITIONS, rows, empty, shows_all=shows_all)
     raise_if_unanswered({tp: each.error for tp, each in outcomes.items()}, len(outcomes))
 
 
-def _row(tp: TopicPartition, outcome: OffsetOutcome, before_log_start: bool) -> tuple[object, ...]:
+def _row(tp: TopicPartition, outcome: OffsetOutcome, before_log_start: bool) -> Row:
     answer = outcome.found
     if answer is not None:
         note = f"{_BEFORE_LOG_START}: {_older_records_text(answer)}" if before_log_start else None
-        return tp.partition, answer.offset, format_time(answer.timestamp), note
+        state = _STATES[_BEFORE_LOG_START if before_log_start else _FOUND]
+        return Row((tp.partition, answer.offset, format_time(answer.timestamp), note), state, 0, tp.partition)
     assert outcome.reason is not None
     reason = _REASONS.get(outcome.reason) or str(outcome.error)
-    return tp.partition, None, None, f"{outcome.reason}: {reason}"
+    note = f"{outcome.reason}: {reason}"
+    return Row((tp.partition, None, None, note), _STATES[outcome.reason], 0, tp.partition)
 
 
 def _older_records_text(oldest: OffsetAndTimestamp) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.terminal.table import format_table
+from tidelog.cli.terminal.long_tables import Kind, Row, show_rows
 from tidelog.cli.terminal.times import time_or_usage_error
 from tidelog.cli.terminal.waiting import Waiting
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
@@ -17,6 +17,8 @@ from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 if TYPE_CHECKING:
     from tidelog.client.consumer.consumer import Consumer
 
+_NONE, _FOUND = "without such a segment", "with an offset"
+_PARTITIONS = Kind(("partition", "offsets", "note"), (_NONE, _FOUND))
 _ENDS = {"latest": LATEST_TIMESTAMP, "earliest": EARLIEST_TIMESTAMP}
 
 
@@ -29,7 +31,14 @@ def target_of(before: str, zone: tzinfo | None) -> int:
 
 
 def show_offsets_before(
-    consumer: Consumer, topic: str, partitions: Sequence[TopicPartition], target: int, most: int, *, as_json: bool
+    consumer: Consumer,
+    topic: str,
+    partitions: Sequence[TopicPartition],
+    target: int,
+    most: int,
+    *,
+    shows_all: bool,
+    as_json: bool,
 ) -> None:
     """Look up and print, for each partition, at most `most` first offsets of segments last written by `target`.
 
@@ -41,13 +50,9 @@ def show_offsets_before(
         answers = [{"partition": tp.partition, "offsets": offsets[tp]} for tp in partitions]
         click.echo(json.dumps({"topic": topic, "before": target, "partitions": answers}))
         return
-    rows = [
-        (
-            tp.partition,
-            ", ".join(map(str, offsets[tp])) or None,
-            None if offsets[tp] else "every segment was written later: start at the earliest offset",
-        )
-        for tp in partitions
-    ]
-    for line in format_table(("partition", "offsets", "note"), rows):
-        click.echo(line)
+    rows = []
+    for tp in partitions:
+        note = None if offsets[tp] else "every segment was written later: start at the earliest offset"
+        cells = (tp.partition, ", ".join(map(str, offsets[tp])) or None, note)
+        rows.append(Row(cells, _FOUND if offsets[tp] else _NONE, 0, tp.partition))
+    show_rows(_PARTITIONS, rows, shows_all=shows_all)

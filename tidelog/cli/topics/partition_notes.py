@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from tidelog.cli.terminal.table import format_table
+import click
+
+from tidelog.cli.terminal.long_tables import Kind, Row, show_rows
 from tidelog.quantities import count_of, first_of, format_count
 
 #: A line names at most this many partitions.
@@ -26,20 +28,18 @@ def partitions_text(numbers: Sequence[int], total: int) -> str:
     return f"{format_count(len(numbers))} of {count_of(total, 'partition')} ({named})"
 
 
-def format_partitions(
-    headings: Sequence[str], rows: Mapping[int, Sequence[object]], empty: Collection[int]
-) -> Iterator[str]:
-    """Yield the lines of a table with a row for each partition of a topic; empty partitions share one line below.
+def show_partitions(kind: Kind, rows: Mapping[int, Row], empty: Collection[int], *, shows_all: bool) -> None:
+    """Print a table with a row for each partition of a topic; empty partitions share one line below.
 
-    `rows` has the cells by partition number, and `empty` the numbers of the empty partitions. A single empty partition
-    has a row as the others. If all rows are left out, there is no table.
+    `rows` has the rows by partition number, and `empty` the numbers of the empty partitions. A single empty partition
+    has a row as the others, and with `shows_all` each has one. If all rows are left out, there is no table.
     """
-    left_out = set(empty) if len(empty) >= SUMMED_UP_FROM else set()
+    left_out = set(empty) if len(empty) >= SUMMED_UP_FROM and not shows_all else set()
     shown = [row for number, row in rows.items() if number not in left_out]
     if shown:
-        yield from format_table(headings, shown)
+        show_rows(kind, shown, shows_all=shows_all)
     if left_out:
-        yield empty_text(sorted(left_out), len(rows))
+        click.echo(empty_text(sorted(left_out), len(rows)))
 
 
 def empty_text(numbers: Sequence[int], total: int) -> str:

@@ -10,9 +10,9 @@ import click
 
 from tidelog.cli.admin_factory import open_admin, unknown_partition, unknown_topic
 from tidelog.cli.commands import Command
-from tidelog.cli.common_options import bootstrap_option, json_option, timeout_option
+from tidelog.cli.common_options import all_option, bootstrap_option, json_option, timeout_option
 from tidelog.cli.name_types import TOPIC
-from tidelog.cli.terminal.table import format_table
+from tidelog.cli.terminal.long_tables import Kind, Row, show_rows
 from tidelog.errors import ElectionNotNeededError, UnknownTopicOrPartitionError
 from tidelog.model import NO_LEADER, TopicPartition
 from tidelog.quantities import count_of
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tidelog.client.admin.admin import Admin
     from tidelog.client.admin.admin_results import PartitionDescription
     from tidelog.errors import TidelogError
+
+_FAILED, _ELECTED, _NOT_NEEDED = "failed", "elected", "not needed"
+_ELECTIONS = Kind(("partition", "leader", "election"), (_FAILED, _ELECTED, _NOT_NEEDED), noun="election")
 
 
 @click.command(cls=Command)
@@ -38,11 +41,18 @@ if TYPE_CHECKING:
     is_flag=True,
     help="If a partition has no leader, elect any live replica: acknowledged records that it lacks are LOST.",
 )
+@all_option
 @json_option
 @bootstrap_option
 @timeout_option
 def elect(
-    name: str, numbers: tuple[int, ...], unclean: bool, as_json: bool, bootstrap_servers: str | None, timeout: float
+    name: str,
+    numbers: tuple[int, ...],
+    unclean: bool,
+    shows_all: bool,
+    as_json: bool,
+    bootstrap_servers: str | None,
+    timeout: float,
 ) -> None:
     """Elect the preferred leader of each partition, which is the first of its replicas.
 
@@ -65,9 +75,8 @@ def elect(
         ]
         click.echo(json.dumps({"topic": name, "partitions": partitions}))
     else:
-        rows = [(tp.partition, _leader(leaders[tp.partition]), _outcome(error)) for tp, error in results.items()]
-        for line in format_table(("partition", "leader", "election"), rows):
-            click.echo(line)
+        rows = [_row(tp.partition, leaders[tp.partition], error) for tp, error in results.items()]
+        show_rows(_ELECTIONS, rows, shows_all=shows_all)
     if failed:
         raise click.ClickException(f"{len(failed)} of {count_of(len(results), 'election')} had no effect: {failed[0]}")
 
@@ -91,9 +100,11 @@ def require_partitions(name: str, described: Collection[int], numbers: Iterable[
 
 def _outcome(error: TidelogError | None) -> str:
     if error is None:
-        return "elected"
-    return "not needed" if isinstance(error, ElectionNotNeededError) else str(error)
+        return _ELECTED
+    return _NOT_NEEDED if isinstance(error, ElectionNotNeededError) else str(error)
 
 
-def _leader(leader: int) -> object:
-    return "none" if leader == NO_LEADER else leader
+def _row(partition: int, leader: int, error: TidelogError | None) -> Row:
+    outcome = _outcome(error)
+    state = outcome if outcome in (_ELECTED, _NOT_NEEDED) else _FAILED
+    return Row((partition, "none" if leader == NO_LEADER else leader, outcome), state, 0, partition)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +13,14 @@ import click
 
 from tidelog.cli.admin_factory import open_admin
 from tidelog.cli.commands import Command
-from tidelog.cli.common_options import bootstrap_option, json_option, timeout_option
+from tidelog.cli.common_options import all_option, bootstrap_option, json_option, timeout_option
 from tidelog.cli.consent import refuse_losses, yes_option
 from tidelog.cli.name_types import BROKER_ID, TOPIC
-from tidelog.cli.terminal.table import format_table
+from tidelog.cli.terminal.long_tables import Kind, Row, show_rows
 from tidelog.cli.topics.draining import drain
 from tidelog.cli.topics.partitions import describe_partitions, require_partitions
 from tidelog.model import TopicPartition
-from tidelog.quantities import count_of, plural
+from tidelog.quantities import MOST_NAMED, count_of, plural, ranges_of
 
 if TYPE_CHECKING:
     from tidelog.client.admin.admin import Admin
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from tidelog.protocol.partition_messages import PartitionReassignment
 
 _MOVE = re.compile(r"[0-9]{1,9}:[0-9]{1,9}(,[0-9]{1,9})*", re.ASCII)
+_CHANGES = Kind((), ("in progress", "cancelled", "done"), noun="change")
+_COPYING, _COPIED = "with records to copy", "that only wait for the controller"
+_IN_PROGRESS = Kind(("partition", "isr", "adding", "removing", "still to copy"), (_COPYING, _COPIED))
 
 
 @click.command(cls=Command)
@@ -49,6 +53,7 @@ _MOVE = re.compile(r"[0-9]{1,9}:[0-9]{1,9}(,[0-9]{1,9})*", re.ASCII)
 @click.option("--cancel", is_flag=True, help="Cancel the reassignments in progress.")
 @click.option("--status", is_flag=True, help="Only show the reassignments in progress.")
 @yes_option
+@all_option
 @json_option
 @bootstrap_option
 @timeout_option
@@ -59,6 +64,7 @@ def reassign(
     cancel: bool,
     status: bool,
     yes: bool,
+    shows_all: bool,
     as_json: bool,
     bootstrap_servers: str | None,
     timeout: float,
@@ -100,7 +106,7 @@ def reassign(
         changed = [each.as_json(progress) for each in started]
         click.echo(json.dumps({"topic": name, "changes": changed, "reassignments": reassignments}))
     elif started or progress:
-        _show(name, started, progress)
+        _show(name, started, progress, shows_all)
     else:
         click.echo(_nothing(name, drained))
 
@@ -129,12 +135,14 @@ def _drained(
         raise click.ClickException(str(error)) from None
 
 
-def _show(name: str, started: Sequence[StartedChange], progress: Mapping[int, Progress]) -> None:
-    for each in started:
-        click.echo(f"{name}/{each.partition}: {each.sentence(progress)}")
+def _show(name: str, started: Sequence[StartedChange], progress: Mapping[int, Progress], shows_all: bool) -> None:
+    changes = [
+        Row((f"{name}/{each.partition}: {each.sentence(progress)}",), each.state(progress), 0, each.partition)
+        for each in started
+    ]
+    show_rows(_CHANGES, changes, shows_all=shows_all)
     if progress:
-        for line in format_table(Progress.HEADINGS, [each.as_row() for each in progress.values()]):
-            click.echo(line)
+        show_rows(_IN_PROGRESS, [each.as_row() for each in progress.values()], shows_all=shows_all)
 
 
 def target_replicas(described: PartitionDescription, moving: PartitionReassignment | None) -> tuple[int, ...]:
@@ -153,7 +161,7 @@ def lost_replicas(name: str, before: Mapping[int, Sequence[int]], wanted: Mappin
         if len(replicas) < len(before[number]):
             fewer.setdefault((len(before[number]), len(replicas)), []).append(number)
     return [
-        f"{plural(len(numbers), 'partition')} {', '.join(map(str, numbers))} of {name} would have "
+        f"{plural(len(numbers), 'partition')} {ranges_of(numbers, MOST_NAMED)} of {name} would have "
         f"{count_of(new, 'replica')} instead of {old}"
         for (old, new), numbers in fewer.items()
     ]
@@ -220,8 +228,6 @@ class Progress:
     lag   the number of records that each new replica still has to copy; None: not known
     """
 
-    HEADINGS = ("partition", "isr", "adding", "removing", "still to copy")
-
     partition: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -252,10 +258,11 @@ class Progress:
             "lag": {str(replica): lag for replica, lag in self.lag.items()},
         }
 
-    def as_row(self) -> tuple[object, ...]:
+    def as_row(self) -> Row:
         lags = " ".join(f"{replica}:{'?' if lag is None else lag}" for replica, lag in self.lag.items())
         ids = (_ids(replicas) or None for replicas in (self.isr, self.adding, self.removing))
-        return (self.partition, *ids, lags or None)
+        left = sum(math.inf if lag is None else lag for lag in self.lag.values())
+        return Row((self.partition, *ids, lags or None), _COPYING if left else _COPIED, left, self.partition)
 
 
 def _ids(brokers: Iterable[int]) -> str:

@@ -11,10 +11,10 @@ import click
 
 from tidelog.cli.admin_factory import open_admin
 from tidelog.cli.commands import Command
-from tidelog.cli.common_options import bootstrap_option, json_option, timeout_option
+from tidelog.cli.common_options import all_option, bootstrap_option, json_option, timeout_option
 from tidelog.cli.consent import execute_option, note_dry_run
 from tidelog.cli.name_types import TOPIC
-from tidelog.cli.terminal.table import format_table
+from tidelog.cli.terminal.long_tables import Kind, Row, show_rows
 from tidelog.cli.topics.partitions import describe_partitions, require_partitions
 from tidelog.model import TopicPartition
 
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 _BEFORE = re.compile(r"([0-9]{1,10}):([0-9]{1,18}|end)\Z", re.ASCII)
 _HIGH_WATERMARK = -1
+_LOSES, _UNCHANGED = "that lose records", "that keep all records"
+_PLANNED = Kind(
+    ("partition", "begins at", "will begin at", "records to delete"), (_LOSES, _UNCHANGED), sums=("records to delete",)
+)
+_DONE = Kind(("partition", "began at", "begins at", "records deleted"), (_LOSES, _UNCHANGED), sums=("records deleted",))
 
 
 @click.command("delete-records", cls=Command)
@@ -37,11 +42,18 @@ _HIGH_WATERMARK = -1
     help="All records of the partition below this offset; `end` means all committed records. May be repeated.",
 )
 @execute_option
+@all_option
 @json_option
 @bootstrap_option
 @timeout_option
 def delete_records(
-    name: str, bounds: tuple[str, ...], execute: bool, as_json: bool, bootstrap_servers: str | None, timeout: float
+    name: str,
+    bounds: tuple[str, ...],
+    execute: bool,
+    shows_all: bool,
+    as_json: bool,
+    bootstrap_servers: str | None,
+    timeout: float,
 ) -> None:
     """Show which of a topic's oldest records would be deleted, or delete them.
 
@@ -67,8 +79,7 @@ def delete_records(
         fields = {"topic": name, "executed": execute, "partitions": [each.as_json() for each in plan]}
         click.echo(json.dumps(fields))
         return
-    for line in format_table(Deletion.DONE if execute else Deletion.PLANNED, [each.as_row() for each in plan]):
-        click.echo(line)
+    show_rows(_DONE if execute else _PLANNED, [each.as_row() for each in plan], shows_all=shows_all)
     if not execute:
         note_dry_run()
 
@@ -92,9 +103,6 @@ class Deletion:
 
     `old_start` is the partition's log start offset before, `new_start` that afterwards.
     """
-
-    PLANNED = ("partition", "begins at", "will begin at", "records to delete")
-    DONE = ("partition", "began at", "begins at", "records deleted")
 
     partition: int
     old_start: int
@@ -122,9 +130,10 @@ class Deletion:
         """The number of offsets that are deleted; some of them may have no record."""
         return max(0, self.new_start - self.old_start)
 
-    def as_row(self) -> tuple[int, ...]:
-        """Return the cells of a table row."""
-        return self.partition, self.old_start, self.new_start, self.records
+    def as_row(self) -> Row:
+        """Return the table row; the worst one has the most records to delete."""
+        cells = (self.partition, self.old_start, self.new_start, self.records)
+        return Row(cells, _LOSES if self.records else _UNCHANGED, self.records, self.partition)
 
     def as_json(self) -> dict[str, int]:
         """Return the deletion as a JSON object; `log_start_offset` is the first offset afterwards."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING
 
 import click
 
 from tidelog.cli.admin_factory import open_admin, unknown_topic
 from tidelog.cli.commands import Group
-from tidelog.cli.common_options import bootstrap_option, json_option, timeout_option
+from tidelog.cli.common_options import all_option, bootstrap_option, json_option, timeout_option
 from tidelog.cli.name_types import TOPIC
-from tidelog.cli.terminal.table import format_table
+from tidelog.cli.terminal.long_tables import Kind, Row, show_rows
 from tidelog.cli.topics.partitions import elect
 from tidelog.cli.topics.reassignment import reassign
 from tidelog.cli.topics.record_deletion import delete_records
@@ -23,6 +24,15 @@ from tidelog.quantities import count_of
 
 if TYPE_CHECKING:
     from tidelog.client.admin.admin_results import PartitionDescription
+
+
+_TOPICS = Kind((), noun="topic")
+_UNLED, _SHORT, _SILENT, _IN_SYNC = "without a leader", "under-replicated", "whose leader did not answer", "in sync"
+_PARTITIONS = Kind(
+    ("partition", "leader", "epoch", "isr", "replicas", "high watermark", "log end", "lag"),
+    (_UNLED, _SHORT, _SILENT, _IN_SYNC),
+    ranges=("epoch", "high watermark", "log end"),
+)
 
 
 @click.group(cls=Group)
@@ -78,18 +88,18 @@ def create(
 
 
 @topic.command("list")
+@all_option
 @json_option
 @bootstrap_option
 @timeout_option
-def list_(as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
+def list_(shows_all: bool, as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
     """List the names of all topics."""
     with open_admin(bootstrap_servers, timeout) as admin:
         names = admin.list_topics()
     if as_json:
         click.echo(json.dumps({"topics": names}))
         return
-    for name in names:
-        click.echo(name)
+    show_rows(_TOPICS, [Row((name,)) for name in names], shows_all=shows_all)
     if not names:
         click.echo("there is no topic yet: tidelog topic create TOPIC creates one", err=True)
 
@@ -99,10 +109,13 @@ def list_(as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
 @click.option(
     "--times", is_flag=True, help="Show records, size, oldest and newest timestamp instead, and find timestamp skew."
 )
+@all_option
 @json_option
 @bootstrap_option
 @timeout_option
-def describe(name: str, times: bool, as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
+def describe(
+    name: str, times: bool, shows_all: bool, as_json: bool, bootstrap_servers: str | None, timeout: float
+) -> None:
     """Show each partition's leader, epoch, in-sync replicas and offsets, and the kind of cluster.
 
     The lag is the number of records that each follower is behind its leader. With --times, records are counted by their
@@ -114,7 +127,7 @@ def describe(name: str, times: bool, as_json: bool, bootstrap_servers: str | Non
     with open_admin(bootstrap_servers, timeout) as admin:
         try:
             if times:
-                show_times(admin, name, as_json=as_json)
+                show_times(admin, name, shows_all=shows_all, as_json=as_json)
                 return
             partitions, kind = admin.describe_topics([name])[0].partitions, admin.describe_cluster().kind
         except UnknownTopicOrPartitionError:
@@ -122,9 +135,7 @@ def describe(name: str, times: bool, as_json: bool, bootstrap_servers: str | Non
     if as_json:
         click.echo(json.dumps({"topic": name, "cluster": kind, "partitions": list(map(_as_json, partitions))}))
         return
-    headings = ("partition", "leader", "epoch", "isr", "replicas", "high watermark", "log end", "lag")
-    for line in format_table(headings, list(map(_row, partitions))):
-        click.echo(line)
+    show_rows(_PARTITIONS, list(map(_row, partitions)), shows_all=shows_all)
     click.echo(f"cluster: {kind}")
 
 
@@ -169,9 +180,10 @@ def _as_json(each: PartitionDescription) -> dict[str, object]:
     }
 
 
-def _row(each: PartitionDescription) -> tuple[object, ...]:
+def _row(each: PartitionDescription) -> Row:
     lags = (each.lag or {}).items()
-    return (
+    farthest = max((math.inf if lag is None else lag for _, lag in lags), default=0)
+    cells = (
         each.partition,
         "none" if each.leader == NO_LEADER else each.leader,
         each.leader_epoch,
@@ -181,3 +193,12 @@ def _row(each: PartitionDescription) -> tuple[object, ...]:
         each.log_end_offset,
         " ".join(f"{replica}:{'?' if lag is None else lag}" for replica, lag in lags) or None,
     )
+    return Row(cells, _state(each), farthest, each.partition)
+
+
+def _state(each: PartitionDescription) -> str:
+    if each.leader == NO_LEADER:
+        return _UNLED
+    if len(each.isr) < len(each.replicas):
+        return _SHORT
+    return _SILENT if each.high_watermark is None else _IN_SYNC
