@@ -929,8 +929,12 @@ def text_for_response(error: BrokerError) -> str | None:
     return str(error)[:_MAX_TEXT] or None
 
 
+#: A traceback shows at most this many other errors.
+_MOST_NOTES = 5
+
+
 def raise_first(errors: Iterable[TidelogError | None]) -> None:
-    """Raise the first error that is not None, with all later ones in its `others` and as notes in its traceback.
+    """Raise the first error that is not None, with all later ones in its `others` and some as notes in its traceback.
 
     Do nothing if there is none.
     """
@@ -938,6 +942,8 @@ def raise_first(errors: Iterable[TidelogError | None]) -> None:
     if found:
         first, *others = found
         first.others = tuple(others)
-        for each in others:
+        for each in others[:_MOST_NOTES]:
             first.add_note(f"and {type(each).__name__}: {each}")
+        if len(others) > _MOST_NOTES:
+            first.add_note(f"and {len(others) - _MOST_NOTES:,} more errors: see `others`")
         raise first

@@ -20,6 +20,7 @@ from tidelog.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
+    raise_first,
 )
 from tidelog.model import Endpoint
 from tidelog.protocol.messages import CreateTopicsRequest, DescribeReplicasRequest, NewTopic, Request, Response
@@ -135,6 +136,30 @@ async def test_first_of_several_errors_is_raised_and_has_the_others() -> None:
             await admin.delete_topics(["x", "b", "y"])
         assert ["'y'" in str(each) for each in gone.value.others] == [True]
         assert gone.value.others[0].others == ()
+
+
+def test_traceback_of_many_errors_shows_five_of_the_others() -> None:
+    with pytest.raises(TimeoutError) as raised:
+        raise_first(TimeoutError(f"partition {number}") for number in range(2_000))
+    assert len(raised.value.others) == 1_999
+    *named, more = raised.value.__notes__
+    assert named == [f"and TimeoutError: partition {number}" for number in range(1, 6)]
+    assert more == "and 1,994 more errors: see `others`"
+
+
+@on_virtual_time
+async def test_creation_without_leaders_names_ranges_of_partitions() -> None:
+    cluster = FakeCluster()
+
+    def unlead(broker: int, request: Request) -> None:
+        for each in cluster.partitions.get("t", [])[2_000:4_500]:
+            each.leader = -1
+
+    cluster.on_send = unlead
+    async with an_admin(cluster) as admin:
+        unled = "topic 't' was created, but has no leader yet for partitions 2000–4499: tidelog explain t/2000"
+        with pytest.raises(TimeoutError, match=unled):
+            await admin.create_topics([NewTopic("t", 10_000)], timeout_ms=1_000)
 
 
 @on_virtual_time

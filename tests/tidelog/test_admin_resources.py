@@ -244,3 +244,6 @@ async def test_record_deletion_is_repeated_until_every_replica_has_followed() ->
         cluster.late = 1_000_000
         with pytest.raises(TimeoutError, match="t-0: some live replicas have not followed in 500 ms"):
             await admin.delete_records({TP: 3}, timeout_ms=500)
+        many = [TopicPartition("many", each.number) for each in cluster.create("many", 8)]
+        with pytest.raises(TimeoutError, match="many-4 and 3 more: some live replicas"):
+            await admin.delete_records(dict.fromkeys(many, 3), timeout_ms=500)

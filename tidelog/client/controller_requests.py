@@ -20,6 +20,7 @@ from tidelog.errors import (
 )
 from tidelog.model import NO_LEADER
 from tidelog.protocol.messages import Request, Response
+from tidelog.quantities import MOST_NAMED, plural, ranges_of
 
 R = TypeVar("R", bound=Response)
 
@@ -122,7 +123,10 @@ class ControllerRequests:
             if count >= partitions and not missing:
                 return
             if self._clock.monotonic_ms() >= deadline_ms:
-                which = f"has no leader yet for partitions {missing}" if missing else "is not known to its brokers yet"
+                which = "is not known to its brokers yet"
+                if missing:
+                    named = f"{plural(len(missing), 'partition')} {ranges_of(missing, MOST_NAMED)}"
+                    which = f"has no leader yet for {named}: tidelog explain {topic}/{missing[0]} shows why"
                 raise TimeoutError(f"topic {topic!r} was {'created' if partitions == 1 else 'extended'}, but {which}")
             await client.backoff(attempt, deadline_ms)
             attempt += 1

@@ -15,6 +15,7 @@ from tidelog.protocol.admin_messages import (
     DeleteRecordsResponse,
 )
 from tidelog.protocol.messages import Response
+from tidelog.quantities import MOST_NAMED, first_of
 
 #: The leader's timeout is this share of the client's, so that the leader's error arrives before the client gives up.
 _ANSWER_MARGIN = 0.9
@@ -40,7 +41,7 @@ async def delete_records(
         if not late:
             return starts
         if left_ms <= timeout_ms * (1 - _ANSWER_MARGIN):
-            named = ", ".join(map(str, late))
+            named = first_of(list(map(str, late)), MOST_NAMED)
             raise TimeoutError(f"delete records of {named}: some live replicas have not followed in {timeout_ms} ms")
 
 

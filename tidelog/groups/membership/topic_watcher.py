@@ -10,6 +10,7 @@ from tidelog.client.tasks.async_event import Flag
 from tidelog.client.tasks.background import SupervisedTask
 from tidelog.errors import TidelogError
 from tidelog.groups.membership.subscription import Subscription
+from tidelog.quantities import MOST_NAMED, first_of
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +102,8 @@ class TopicWatcher:
             await self._client.try_refresh(self._deadline_ms())
             missing = set(filter(self._is_missing, missing))
         if missing - self._warned:
-            _log.warning("subscribed to topics that do not exist (yet): %s", ", ".join(map(repr, sorted(missing))))
+            named = first_of(list(map(repr, sorted(missing))), MOST_NAMED)
+            _log.warning("subscribed to topics that do not exist (yet): %s", named)
         self._warned = missing
         return bool(missing)
 
