@@ -201,7 +201,19 @@ def test_all_shows_a_row_for_each_empty_partition(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.splitlines() == ["N", "0", "1", "2"]
 
 
-def test_a_line_names_eight_empty_partitions_and_counts_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
-    show_partitions(NUMBERS, {number: Row((number,)) for number in range(1000)}, range(1, 1000), shows_all=False)
+@pytest.mark.parametrize(
+    ("empty", "named"),
+    [
+        (range(1, 9), "8 of 1,000 partitions (1, 2, 3, 4, 5, 6, 7, 8)"),
+        (range(1, 1000), "999 of 1,000 partitions (1–999)"),
+        (range(1, 1000, 2), "500 of 1,000 partitions (1, 3, 5, 7, 9, 11, 13, 15 and 492 more)"),
+    ],
+)
+def test_a_line_names_eight_empty_partitions_or_ranges(
+    empty: range, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_partitions(NUMBERS, {number: Row((number,)) for number in range(1000)}, empty, shows_all=True)
+    assert len(capsys.readouterr().out.splitlines()) == 1001
+    show_partitions(NUMBERS, {number: Row((number,)) for number in range(1000)}, empty, shows_all=False)
     (*_, line) = capsys.readouterr().out.splitlines()
-    assert line == "999 of 1,000 partitions (1, 2, 3, 4, 5, 6, 7, 8 and 991 more) are empty"
+    assert line == f"{named} are empty"

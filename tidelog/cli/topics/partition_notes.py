@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 import click
 
 from tidelog.cli.terminal.long_tables import Kind, Row, show_rows
-from tidelog.quantities import count_of, first_of, format_count
+from tidelog.quantities import count_of, format_count, ranges_of
 
-#: A line names at most this many partitions.
+#: A line names at most this many partitions, or ranges of partitions.
 _MOST_NUMBERS = 8
 #: This many partitions with the same note, or more, share a line.
 SUMMED_UP_FROM = 2
@@ -18,13 +18,13 @@ SUMMED_UP_FROM = 2
 def partitions_text(numbers: Sequence[int], total: int) -> str:
     """Return these of a topic's `total` partitions as text: partition 3, all 6 partitions, 2 of 6 partitions (0, 4).
 
-    At most eight numbers are named.
+    At most eight numbers are named, or ranges of more numbers.
     """
     if len(numbers) == total > 1:
         return f"all {count_of(total, 'partition')}"
     if len(numbers) == 1:
         return f"partition {numbers[0]}"
-    named = first_of(list(map(str, numbers)), _MOST_NUMBERS)
+    named = ranges_of(sorted(numbers), _MOST_NUMBERS)
     return f"{format_count(len(numbers))} of {count_of(total, 'partition')} ({named})"
 
 
