@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tidelog.client.admin.admin_results import PartitionDescription
 
 
-_TOPICS = Kind((), noun="topic")
 _UNLED, _SHORT, _SILENT, _IN_SYNC = "without a leader", "under-replicated", "whose leader did not answer", "in sync"
 _PARTITIONS = Kind(
     ("partition", "leader", "epoch", "isr", "replicas", "high watermark", "log end", "lag"),
@@ -88,18 +87,18 @@ def create(
 
 
 @topic.command("list")
-@all_option
 @json_option
 @bootstrap_option
 @timeout_option
-def list_(shows_all: bool, as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
+def list_(as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
     """List the names of all topics."""
     with open_admin(bootstrap_servers, timeout) as admin:
         names = admin.list_topics()
     if as_json:
         click.echo(json.dumps({"topics": names}))
         return
-    show_rows(_TOPICS, [Row((name,)) for name in names], shows_all=shows_all)
+    for name in names:
+        click.echo(name)
     if not names:
         click.echo("there is no topic yet: tidelog topic create TOPIC creates one", err=True)
 
