@@ -72,6 +72,7 @@ class CompactedLogWithModel:
     now_ms: int = NOW
     recorded: int = 0
     sequence: int = 0
+    is_cleaned_part_cut: bool = False
     batches: list[Batch] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
 
@@ -144,12 +145,15 @@ class CompactedLogWithModel:
         start, end = self.log.log_start_offset, self.log.log_end_offset
         offset = start + round((end - start) * max(share, 0.6))
         self.log.truncate_to(offset)
+        self.is_cleaned_part_cut |= offset < self.recorded
         self.batches = [batch for batch in self.batches if batch.last_offset < offset]
         self.recorded = min(self.recorded, self.log.log_end_offset)
-        # The last batch of the producer may be gone.
+        self._adopt_sequence()  # the last batch of the producer may be gone
+        self.seen["truncated"] += offset < end
+
+    def _adopt_sequence(self) -> None:
         producer = self.log._appender.producers.producers.get(7)
         self.sequence = producer.batches[-1].last_sequence + 1 if producer is not None else 0
-        self.seen["truncated"] += offset < end
 
     def trim(self, share: float) -> None:
         start, end = self.log.log_start_offset, self.log.log_end_offset
@@ -164,6 +168,11 @@ class CompactedLogWithModel:
         self.log = self._open(
             clean=orderly, recovery_point=self.log.recovery_point if orderly else 0, log_start_offset=start
         )
+        if self.is_cleaned_part_cut:
+            # Compaction keeps the last batch of the producer, which is cut, and not the one before. The open log still
+            # knew that one from a snapshot. A broker does not cut a part that it has cleaned, because all replicas in
+            # sync have it.
+            self._adopt_sequence()
         self.seen["reopened"] += 1
 
     def check(self) -> None:
