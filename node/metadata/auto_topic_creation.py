@@ -75,8 +75,10 @@ class AutoTopicCreation:
         if not missing:
             return response
         codes = self._start(missing)
-        topics = (replace(topic, error_code=codes.get(topic.name, topic.error_code)) for topic in response.topics)
-        return replace(response, topics=tuple(topics))
+        topics = tuple(
+            replace(topic, error_code=codes[topic.name]) if topic.name in codes else topic for topic in response.topics
+        )
+        return replace(response, topics=topics)
 
     def close(self) -> None:
         """Stop waiting for the controller, which may still create the topics."""

@@ -30,11 +30,26 @@ _MAX_PARTITIONS, _MAX_PARTITIONS_OF_ALL = 1 << 17, 1 << 20
 
 
 @dataclass(slots=True)
+class _Description:
+    """What a topic's responses say to the clients of one listener while `brokers` are live.
+
+    partitions   by number; a partition whose state has changed since is left out
+    topic        the whole topic; None after a change
+    """
+
+    brokers: Mapping[int, BrokerInfo]
+    partitions: dict[int, PartitionMetadata] = field(default_factory=dict)
+    topic: TopicMetadata | None = None
+
+
+@dataclass(slots=True)
 class CachedTopic:
     """One topic: its id, its settings, and the known states of its partitions.
 
     `partition_count` includes partitions whose state is not known yet. Responses to clients list these partitions too,
     because a producer chooses a partition from the key and the number of partitions.
+
+    descriptions   by listener, so that a response describes only what has changed since the last one
     """
 
     name: str
@@ -42,6 +57,14 @@ class CachedTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
     partition_count: int = 0
     partitions: dict[int, PartitionStateMessage] = field(default_factory=dict)
+    descriptions: dict[str, _Description] = field(default_factory=dict)
+
+    def set_state(self, state: PartitionStateMessage) -> None:
+        """Replace the state of a partition."""
+        self.partitions[state.partition] = state
+        for description in self.descriptions.values():
+            description.partitions.pop(state.partition, None)
+            description.topic = None
 
 
 class MetadataCache:
@@ -137,12 +160,17 @@ class MetadataCache:
                     deleted += (info.name,)  # deleted and created again before this broker learned of the deletion
                 topic = self._topics[info.name] = CachedTopic(info.name, info.topic_id)
                 named[info.name] = info.topic_id
-            topic.partition_count = info.partition_count
+            if topic.partition_count != info.partition_count:
+                topic.partition_count = info.partition_count
+                topic.descriptions.clear()
             if topic.configs != info.configs:
                 topic.configs = info.configs
                 reconfigured.append(info)
         for state in request.partitions:
-            self._topics.setdefault(state.topic, CachedTopic(state.topic)).partitions[state.partition] = state
+            topic = self._topics.get(state.topic)
+            if topic is None:
+                topic = self._topics[state.topic] = CachedTopic(state.topic)
+            topic.set_state(state)
         self.progress.notify()
         if deleted:
             for on_deleted in self._deletion_listeners:
@@ -204,6 +232,9 @@ class MetadataCache:
         topic has UNKNOWN_TOPIC_OR_PARTITION, or LEADER_NOT_AVAILABLE until this broker is `informed`. A name that no
         topic may have has INVALID_TOPIC_EXCEPTION. Raise BrokerNotAvailableError for all topics if this broker may not
         know all, because the client would take the others for deleted.
+
+        A topic without an error is the same object as in the previous response for this listener, unless the topic or
+        the live brokers have changed.
         """
         if topics is None and not self.informed:
             raise BrokerNotAvailableError(
@@ -219,19 +250,27 @@ class MetadataCache:
             self.cluster_id,
             self.controller_id if self.controller_id in reachable else NO_LEADER,
             tuple(reachable.values()),
-            tuple(self._describe_topic(name, reachable) for name in names),
+            tuple(self._describe_topic(name, listener, reachable) for name in names),
         )
 
-    def _describe_topic(self, name: str, reachable: Container[int]) -> TopicMetadata:
+    def _describe_topic(self, name: str, listener: str, reachable: Container[int]) -> TopicMetadata:
         topic = self._topics.get(name)
         if topic is None:
             return TopicMetadata(name, self._error_of_missing(name).code)
-        described = {number: self._describe_partition(state, reachable) for number, state in topic.partitions.items()}
-        for number in range(topic.partition_count):
-            if number not in described:
-                described[number] = PartitionMetadata(number, LeaderNotAvailableError.code, NO_LEADER, -1, (), ())
-        partitions = tuple(described[number] for number in sorted(described))
-        return TopicMetadata(name, 0, topic.topic_id, is_internal(name), partitions)
+        known = topic.descriptions.get(listener)
+        if known is None or known.brokers is not self.brokers:
+            known = topic.descriptions[listener] = _Description(self.brokers)
+        if known.topic is None:
+            described = known.partitions
+            for number, state in topic.partitions.items():
+                if number not in described:
+                    described[number] = self._describe_partition(state, reachable)
+            for number in range(topic.partition_count):
+                if number not in described:
+                    described[number] = PartitionMetadata(number, LeaderNotAvailableError.code, NO_LEADER, -1, (), ())
+            partitions = tuple(map(described.__getitem__, sorted(described)))
+            known.topic = TopicMetadata(name, 0, topic.topic_id, is_internal(name), partitions)
+        return known.topic
 
     def _error_of_missing(self, name: str) -> BrokerError:
         try:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from node.kafka.calls import Call, NativeHandler, Outcome, answer_to, converted
 from node.kafka.topic_names import TopicNames
+from node.kafka.translation.encoded_topics import EncodedAs, EncodedTopics
 from node.metadata.metadata_cache import MetadataCache
+from storage.steps import SteppedWork
 from tidelog.clock import Clock
 from tidelog.errors import BrokerError, InvalidRequestError, UnknownTopicIdError
 from tidelog.protocol import group_messages
@@ -27,10 +30,10 @@ from tidelog.protocol.kafka.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from tidelog.protocol.kafka.primitives import ZERO_UUID, uuid_from_text, uuid_to_text
+from tidelog.protocol.kafka.schema import Response
 
 #: The first version of FindCoordinator that asks for several groups.
 _SEVERAL_GROUPS = 4
@@ -89,6 +92,7 @@ class MetadataTranslation:
     ) -> None:
         self._handle = handle
         self._metadata = metadata
+        self._topics = EncodedTopics(metadata)
         self._names = names
         self._clock = clock
         self._has_lost = has_lost
@@ -117,14 +121,11 @@ class MetadataTranslation:
             else:
                 unknown.append(topic.topic_id)
         asked = native.MetadataRequest(None if asks_all else tuple(names), request.allow_auto_topic_creation)
-        outcome = (
-            self._after_election(asked, call) if self._asks_again(names, call) else self._handle(asked, call.context)
-        )
-        on_topic = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
-        on_cluster = _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
-        return converted(
-            outcome, lambda response: _described(response, self._departed(call), unknown, on_topic, on_cluster)
-        )
+        if self._asks_again(names, call):
+            return self._after_election(request, asked, unknown, call)
+        outcome = self._handle(asked, call.context)
+        assert isinstance(outcome, native.MetadataResponse), "metadata is in memory"
+        return self._described(request, outcome, unknown, call)
 
     def _asks_again(self, names: list[str], call: Call) -> bool:
         """Return whether the request names topics after a pause of at least `_PAUSE_MS`, and note its time.
@@ -137,7 +138,9 @@ class MetadataTranslation:
         call.client.metadata_ms = now_ms
         return now_ms - before_ms >= _PAUSE_MS
 
-    async def _after_election(self, asked: native.MetadataRequest, call: Call) -> native.Response:
+    async def _after_election(
+        self, request: MetadataRequest, asked: native.MetadataRequest, unknown: Sequence[bytes], call: Call
+    ) -> Response:
         """Return the response after `_NOTICE_MS`, or at once if the connection to a topic's leader is lost by now.
 
         While such a leader is lost, wait up to `_ELECTION_MS` for other leaders first.
@@ -145,13 +148,49 @@ class MetadataTranslation:
         names = asked.topics or ()
         await self._metadata.progress.until(lambda: self._is_leader_lost(names), _NOTICE_MS)
         await self._metadata.progress.until(lambda: not self._is_leader_lost(names), _ELECTION_MS)
-        response: native.Response = await answer_to(self._handle, asked, call)
-        return response
+        response: native.MetadataResponse = await answer_to(self._handle, asked, call)
+        described = self._described(request, response, unknown, call)
+        return described if isinstance(described, Response) else await described
 
     def _is_leader_lost(self, names: Iterable[str]) -> bool:
         topics = filter(None, map(self._metadata.topic, names))
         leaders = {state.leader for topic in topics for state in topic.partitions.values()}
         return any(map(self._has_lost, leaders))
+
+    def _described(
+        self, request: MetadataRequest, response: native.MetadataResponse, unknown: Sequence[bytes], call: Call
+    ) -> Response | Awaitable[Response]:
+        """Return the response in Kafka's protocol; later, if many partitions must be encoded.
+
+        `unknown` are the ids of the request that no topic has.
+        """
+        on_topic = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
+        how = EncodedAs(call.context.listener, call.version, on_topic)
+        encoding = SteppedWork(self._topics.array_of(response.topics, [_unknown_id(each) for each in unknown], how))
+        encoding.resume()
+        brokers = tuple(
+            MetadataResponseBroker(node_id=each.broker_id, host=each.host, port=each.port)
+            for each in (*response.brokers, *self._departed(call))
+        )
+
+        def described() -> MetadataResponse:
+            return MetadataResponse(
+                brokers=brokers,
+                cluster_id=response.cluster_id,
+                controller_id=response.controller_id,
+                topics=encoding.result,
+                cluster_authorized_operations=(
+                    _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
+                ),
+            )
+
+        async def described_later() -> MetadataResponse:
+            while not encoding.finished:
+                await asyncio.sleep(0)  # other requests run
+                encoding.resume()
+            return described()
+
+        return described() if encoding.finished else described_later()
 
     def _departed(self, call: Call) -> list[native.BrokerAddress]:
         """Return the addresses of brokers that were live in the last `_DEPARTED_MS` and are not live now.
@@ -276,48 +315,6 @@ class MetadataTranslation:
         )
 
 
-def _described(
-    response: native.MetadataResponse,
-    departed: list[native.BrokerAddress],
-    unknown: list[bytes],
-    topic_operations: int,
-    cluster_operations: int,
-) -> MetadataResponse:
-    topics = [
-        MetadataResponseTopic(
-            error_code=topic.error_code,
-            name=topic.name,
-            topic_id=uuid_from_text(topic.topic_id),
-            is_internal=topic.is_internal,
-            partitions=tuple(
-                MetadataResponsePartition(
-                    error_code=each.error_code,
-                    partition_index=each.partition,
-                    leader_id=each.leader,
-                    leader_epoch=each.leader_epoch,
-                    replica_nodes=each.replicas,
-                    isr_nodes=each.isr,
-                    offline_replicas=each.offline_replicas,
-                )
-                for each in topic.partitions
-            ),
-            topic_authorized_operations=topic_operations,
-        )
-        for topic in response.topics
-    ]
-    topics += [_topic_with_error(None, topic_id, UnknownTopicIdError.code) for topic_id in unknown]
-    return MetadataResponse(
-        brokers=tuple(
-            MetadataResponseBroker(node_id=each.broker_id, host=each.host, port=each.port)
-            for each in (*response.brokers, *departed)
-        ),
-        cluster_id=response.cluster_id,
-        controller_id=response.controller_id,
-        topics=tuple(topics),
-        cluster_authorized_operations=cluster_operations,
-    )
-
-
 def _page(
     topics: tuple[native.TopicMetadata, ...], cursor: Cursor | None, limit: int
 ) -> DescribeTopicPartitionsResponse:
@@ -365,6 +362,10 @@ def _described_partition(partition: native.PartitionMetadata) -> DescribeTopicPa
         last_known_elr=(),
         offline_replicas=partition.offline_replicas,
     )
+
+
+def _unknown_id(topic_id: bytes) -> MetadataResponseTopic:
+    return _topic_with_error(None, topic_id, UnknownTopicIdError.code)
 
 
 def _topic_with_error(name: str | None, topic_id: bytes, error_code: int) -> MetadataResponseTopic:

@@ -16,6 +16,7 @@ from tidelog.errors import LeaderNotAvailableError
 from tidelog.protocol import messages as native
 from tidelog.protocol.control_messages import BrokerInfo, ListenerAddress, PartitionStateMessage, TopicInfo
 from tidelog.protocol.control_messages import UpdateMetadataRequest as Update
+from tidelog.protocol.kafka.codec import decode, encode
 from tidelog.protocol.kafka.extensions import OWN_SOFTWARE
 from tidelog.protocol.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -52,7 +53,8 @@ class Broker:
         assert not isinstance(outcome, Later)
 
         async def response() -> Any:
-            return await outcome if isinstance(outcome, Awaitable) else outcome
+            found = await outcome if isinstance(outcome, Awaitable) else outcome
+            return decode(MetadataResponse, VERSION, encode(found, VERSION))
 
         return asyncio.create_task(response())
 

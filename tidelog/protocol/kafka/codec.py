@@ -8,19 +8,22 @@ size.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeVar, cast
 
 from tidelog.errors import ProtocolError, UnsupportedVersionError
 from tidelog.model import Buffer, StoredBytes
 from tidelog.protocol.kafka.decoder import MALFORMED, Decoder, compile_decoder
 from tidelog.protocol.kafka.encoder import UNENCODABLE, Encoder, compile_encoder
-from tidelog.protocol.kafka.schema import Message, has_records
+from tidelog.protocol.kafka.schema import Message, Struct, has_records
 
 M = TypeVar("M", bound=Message)
 
 #: Compiled decoders; True with those that take a memoryview, because their message has record bytes.
 _decoders: dict[tuple[type[Message], int], tuple[Decoder, bool]] = {}
 _encoders: dict[tuple[type[Message], int], Encoder] = {}
+#: Compiled encoders of structures, by the message that they are in, and its version.
+_element_encoders: dict[tuple[type[Struct], type[Message], int], Encoder] = {}
 
 #: A part of an encoded message.
 Part = Buffer | StoredBytes
@@ -72,6 +75,22 @@ def encode_buffers(message: Message, version: int) -> list[Part]:
     return buffers
 
 
+def encode_elements(elements: Iterable[Struct], message: type[Message], version: int) -> bytes:
+    """Return the bytes of these structures, which are elements of an array in this message and version.
+
+    They must have no records. Raises the errors of `encode`.
+    """
+    parts: list[bytes] = []
+    try:
+        for element in elements:
+            cls = type(element)
+            encoder = _element_encoders.get((cls, message, version)) or _element_encoder(cls, message, version)
+            encoder(element, parts.append, _no_records)
+    except UNENCODABLE as error:
+        raise ProtocolError(f"{message.__name__} version {version} cannot be encoded: {error}") from None
+    return b"".join(parts)
+
+
 def is_flexible(cls: type[Message], version: int) -> bool:
     """Return whether this version has compact lengths and tagged fields."""
     return cls.flexible_from is not None and version >= cls.flexible_from
@@ -87,6 +106,16 @@ def _decoder(cls: type[Message], version: int) -> tuple[Decoder, bool]:
 def _encoder(cls: type[Message], version: int) -> Encoder:
     _check(cls, version)
     return _encoders.setdefault((cls, version), compile_encoder(cls, version, is_flexible(cls, version)))
+
+
+def _element_encoder(cls: type[Struct], message: type[Message], version: int) -> Encoder:
+    _check(message, version)
+    compiled = compile_encoder(cls, version, is_flexible(message, version))
+    return _element_encoders.setdefault((cls, message, version), compiled)
+
+
+def _no_records(records: Part) -> None:
+    raise AssertionError("an element of an array that is encoded alone has no records")
 
 
 def _check(cls: type[Message], version: int) -> None:

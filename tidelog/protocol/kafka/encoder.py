@@ -15,7 +15,19 @@ from tidelog.errors import ProtocolError, UnsupportedVersionError
 from tidelog.model import Buffer, StoredBytes
 from tidelog.protocol.kafka.generated_function import GeneratedFunction
 from tidelog.protocol.kafka.primitives import MAX_STRING_BYTES, write_tagged_fields, write_uvarint
-from tidelog.protocol.kafka.schema import Array, Bytes, Field, Fixed, Nested, Records, Struct, Text, WireType, fields_of
+from tidelog.protocol.kafka.schema import (
+    Array,
+    Bytes,
+    EncodedArray,
+    Field,
+    Fixed,
+    Nested,
+    Records,
+    Struct,
+    Text,
+    WireType,
+    fields_of,
+)
 
 Encoder = Callable[[Any, Callable[[bytes], None], Callable[[Buffer | StoredBytes], None]], None]
 """Passes the bytes of a value part by part to the first function, but record bytes to the second."""
@@ -46,6 +58,7 @@ _CONSTANTS = {
     "pack": struct.pack,
     "write_uvarint": write_uvarint,
     "write_tagged_fields": write_tagged_fields,
+    "EncodedArray": EncodedArray,
     "ProtocolError": ProtocolError,
     "UnsupportedVersionError": UnsupportedVersionError,
 }
@@ -139,6 +152,10 @@ class _EncoderSource:
             if isinstance(item, Fixed) and item.format in "bhiq":
                 self._code.add(f"write(pack(f'>{{{length}}}{item.format}', *{value}))")
                 return
+            if isinstance(item, Nested):
+                self._code.add(f"if type({value}) is EncodedArray:")
+                self._code.add(f"    for part in {value}.parts: write(part)")
+                self._code.add(f"    {value} = ()")
             element = self._code.name("each")
             with self._code.block(f"for {element} in {value}:"):
                 self._write(item, element, False, False, path)

@@ -9,6 +9,7 @@ A type with `| None` is nullable in all versions of its field, unless `wire` nam
 from __future__ import annotations
 
 import types
+from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields
 from typing import (
     Annotated,
@@ -70,6 +71,23 @@ Int64 = Annotated[int, Fixed("q")]
 Uuid = Annotated[bytes, Fixed("16s")]
 #: Only messages that are sent may have stored bytes.
 RecordBytes = Annotated[Buffer | StoredBytes, Records()]
+
+
+class EncodedArray:
+    """Elements of an array of structures that are encoded already, as the message and the version have them.
+
+    A message that is only sent may have this in place of a tuple of elements. `parts` together are the bytes of `count`
+    elements.
+    """
+
+    __slots__ = ("_count", "parts")
+
+    def __init__(self, count: int, parts: Iterable[bytes]) -> None:
+        self._count = count
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return self._count
 
 
 class Wire(NamedTuple):
