@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 
 def executed_lines(call: Callable[[], object]) -> int:
     """Return how many lines of Python were executed while the call ran, each as often as it was executed."""
-    count = 0
+    with _counting() as count:
+        call()
+    return count[0]
+
+
+async def executed_lines_until(end: Awaitable[object]) -> int:
+    """Return how many lines of Python were executed until `end`, also those of other tasks of the event loop."""
+    with _counting() as count:
+        await end
+    return count[0]
+
+
+@contextmanager
+def _counting() -> Iterator[list[int]]:
+    count = [0]
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal count
-        count += event == "line"
+        count[0] += event == "line"
         return trace
 
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        call()
+        yield count
     finally:
         sys.settrace(before)
-    return count

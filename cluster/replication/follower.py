@@ -125,9 +125,9 @@ class Following:
             self.phase = Phase.ALIGNING
             self.asked_epoch = latest_epoch
 
-    def is_due(self, phase: Phase, now_ms: int) -> bool:
-        """Return whether this partition is in that phase and not delayed, so that the phase's next request has it."""
-        return self.phase is phase and now_ms >= self.delayed_until_ms
+    def is_delayed(self, now_ms: int) -> bool:
+        """Return whether no request may have this partition yet, because one has failed."""
+        return now_ms < self.delayed_until_ms
 
     def epoch_answered(self, log: EpochView, answered_epoch: int, answered_end: int, now_ms: int) -> TruncateTo | None:
         """Return the truncation that the leader's answer requires. The caller truncates, then calls `truncated`.

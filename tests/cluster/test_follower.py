@@ -128,8 +128,8 @@ def test_unknown_epoch_answer_truncates_nothing_and_is_asked_again() -> None:
     assert decide_truncation(log, -1, -1) is None
     following = Following(3, log)
     assert following.epoch_answered(log, -1, -1, now_ms=100) is None
-    assert not following.is_due(Phase.ALIGNING, 100)
-    assert following.is_due(Phase.ALIGNING, 100 + MIN_BACKOFF_MS)
+    assert following.is_delayed(100)
+    assert not following.is_delayed(100 + MIN_BACKOFF_MS)
 
 
 def test_a_log_of_only_younger_epochs_has_nothing_in_common() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from tests.executed_lines import executed_lines_until
 from tests.node.client_requests import TP
 from tests.node.scripted_leader import OTHER, ScriptedFollower, answer_to, follow_in, named, replica_of, stored, values
 from tests.virtual_time import on_virtual_time, until
@@ -11,6 +14,7 @@ from tidelog.errors import (
     FencedLeaderEpochError,
     FetchSessionIdNotFoundError,
     InvalidFetchSessionEpochError,
+    NotLeaderOrFollowerError,
 )
 from tidelog.model import TopicPartition
 from tidelog.protocol.messages import (
@@ -131,6 +135,63 @@ async def test_fetcher_has_at_most_two_fetches_in_flight() -> None:
         await until(lambda: len(leader.asked) == 4)
         latest = leader.fetch(3)
         assert [each.partition for each in latest.partitions] == list(range(2, 20))
+
+
+@on_virtual_time
+async def test_fetches_name_many_partitions_a_few_at_a_time() -> None:
+    async with ScriptedFollower() as following:
+        leader = await following.begin(*(replica_of(TopicPartition("t", number)) for number in range(1200)))
+        first, answer = await leader.next_fetch()
+        answer.set_result(answer_to(first))
+        await until(lambda: len(leader.asked) == 3, timeout_s=0.01)
+        requests = [leader.fetch(number) for number in range(3)]
+        assert [len(each.partitions) for each in requests] == [512, 512, 176]
+        assert [each.session_epoch for each in requests] == [0, 1, 2]
+        assert {each.partition for request in requests for each in request.partitions} == set(range(1200))
+
+
+@on_virtual_time
+async def test_many_partitions_align_a_few_at_a_time() -> None:
+    async with ScriptedFollower() as following:
+        leader = await following.begin(*(replica_of(TopicPartition("t", number), b"a") for number in range(1000)))
+        await until(lambda: bool(leader.asked))
+        first = leader.look_up(0)
+        answers = (EpochEndOffset("t", each.partition, 0, 3, 1) for each in first.partitions)
+        leader.asked[0][1].set_result(OffsetForLeaderEpochResponse(tuple(answers)))
+        await until(lambda: len(leader.asked) > 2, timeout_s=0.01)
+        second = next(each for each, _ in leader.asked[1:] if isinstance(each, OffsetForLeaderEpochRequest))
+        assert [len(each.partitions) for each in (first, second)] == [512, 488]
+        assert {each.partition for each in (*first.partitions, *second.partitions)} == set(range(1000))
+
+
+@pytest.mark.parametrize("code", [None, NotLeaderOrFollowerError.code], ids=["aligning", "delayed"])
+@on_virtual_time
+async def test_news_of_one_partition_costs_the_same_beside_many(code: int | None) -> None:
+    """The others align, or wait because the leader has refused them."""
+    lines = []
+    for others in (10, 500):
+        async with ScriptedFollower() as following:
+            leader = await following.begin(*(replica_of(TopicPartition("t", 1 + n), b"a") for n in range(others)))
+            await until(lambda leader=leader: bool(leader.asked))  # type: ignore[misc]
+            if code is not None:
+                refused = (EpochEndOffset("t", each.partition, code) for each in leader.look_up(0).partitions)
+                leader.asked[0][1].set_result(OffsetForLeaderEpochResponse(tuple(refused)))
+                await turns(10)
+            following.fetchers.follow(replica_of(TP))
+            fetch, answer = await leader.next_fetch()
+            answer.set_result(answer_to(fetch))
+            _, answer = await leader.next_fetch()
+            news = FetchPartitionResponse("t", 0, 0, 1, 1, 0, stored(b"a", offset=0))
+            answer.set_result(FetchResponse((news,), 7))
+            lines.append(await executed_lines_until(turns(10)))
+            assert named(leader.fetch(-1)) == [(0, 1)]
+    assert lines[0] == lines[1]
+
+
+async def turns(count: int) -> None:
+    """Let the event loop turn so often, without a step of the time."""
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 @on_virtual_time

@@ -7,6 +7,8 @@ Fetching: the fetcher keeps one fetch in flight for all aligned partitions.
 - The fetches over a connection form a fetch session (KIP-227). A fetch names the partitions whose log end, leader epoch
   or log start has changed, and covers all others implicitly. The next fetch goes out at once, because it acknowledges
   the records of the answer before it.
+- A request names at most a few hundred partitions, so that no broker handles thousands of them at once. The next
+  request follows without a wait.
 - If a partition must be named while a fetch is parked at the leader, the fetcher sends a second fetch. The leader then
   answers the parked one with what it has.
 - If fetches bring no news, each waits twice as long as the one before, up to a bound. After a fetch with news the waits
@@ -20,10 +22,12 @@ second request would only delay it more.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol, TypeVar
 
 from cluster.backoff import Backoff
@@ -59,6 +63,8 @@ log = logging.getLogger(__name__)
 
 _MIN_RECONNECT_MS = 50
 _MAX_RECONNECT_MS = 250
+#: The limit of partitions that one request names. The leader handles so many in about 4 ms.
+_MAX_NAMED = 512
 #: The limit of fetches in flight: one parked at the leader, and one more that makes the leader answer the first.
 _MAX_FETCHES = 2
 
@@ -125,8 +131,11 @@ class ReplicaFetcher:
         self._fetching: dict[TopicPartition, PartitionFetchState] = {}
         self._to_add: dict[TopicPartition, PartitionFetchState] = {}
         self._to_forget: dict[TopicPartition, None] = {}
-        # The partitions that align, or wait after an error. A step without news checks only these.
-        self._not_fetching: dict[TopicPartition, PartitionFetchState] = {}
+        # The partitions that align now, and a heap of those that wait after an error. Of the latter some may have been
+        # removed since. A step looks only at those whose delay has ended.
+        self._aligning: dict[TopicPartition, PartitionFetchState] = {}
+        self._delayed: list[tuple[int, int, PartitionFetchState]] = []
+        self._delays = 0
         # The fetch session at the leader. Its id is 0 until the first answer has arrived.
         self._session_id = self._session_epoch = 0
         self._sent = 0
@@ -159,7 +168,7 @@ class ReplicaFetcher:
     def remove(self, tp: TopicPartition) -> None:
         """Stop fetching the partition. Its answers in flight are not applied."""
         self._pause_fetching(tp, self.partitions.pop(tp))
-        self._not_fetching.pop(tp, None)
+        self._aligning.pop(tp, None)
 
     def set_broker(self, broker: BrokerInfo | None) -> None:
         """Take over the leader's registration, and reconnect if its epoch or its address has changed.
@@ -220,13 +229,11 @@ class ReplicaFetcher:
 
     async def _step(self, connection: Peer, in_flight: InFlight, backoff: Backoff) -> None:
         """Send the requests that are due, wait for an answer or a change, apply the answers that have arrived."""
-        next_due_ms = None
-        if self._not_fetching:
-            next_due_ms = self._wake_delayed()
-            if in_flight.epoch_request is None:
-                in_flight.epoch_request = self._send_epoch_request(connection)
+        next_due_ms = self._wake_delayed()
+        if self._aligning and in_flight.epoch_request is None:
+            in_flight.epoch_request = self._send_epoch_request(connection)
         fetches = in_flight.fetches
-        if self._is_fetch_due(len(fetches)):
+        while self._is_fetch_due(len(fetches)):
             fetches.append(self._send_fetch(connection))
         if not in_flight.answered:
             timeout_ms = None if next_due_ms is None else max(1, next_due_ms - self._clock.monotonic_ms())
@@ -255,12 +262,9 @@ class ReplicaFetcher:
 
     # --- aligning the logs with the leader's -----------------------------------------------------------------
 
-    def _send_epoch_request(self, connection: Peer) -> EpochRequest | None:
-        """Ask where the last epochs of the partitions end that must align now. Return None if there are none."""
-        now_ms = self._clock.monotonic_ms()
-        due = tuple(each for each in self._not_fetching.values() if each.following.is_due(Phase.ALIGNING, now_ms))
-        if not due:
-            return None
+    def _send_epoch_request(self, connection: Peer) -> EpochRequest:
+        """Ask where the last epochs of the first partitions end that must align."""
+        due = tuple(islice(self._aligning.values(), _MAX_NAMED))
         entries = tuple(each.epoch_entry() for each in due)
         request = OffsetForLeaderEpochRequest(entries, self._settings.broker_id)
         return EpochRequest(self._send(connection, request, self._settings.request_timeout_ms), due)
@@ -294,8 +298,9 @@ class ReplicaFetcher:
     def _send_fetch(self, connection: Peer) -> Fetch:
         settings = self._settings
         self._sent += 1
-        to_add, self._to_add = self._to_add, {}
+        to_add = dict(islice(self._to_add.items(), _MAX_NAMED))
         for tp in to_add:
+            del self._to_add[tp]
             self._to_forget.pop(tp, None)
         forgotten, self._to_forget = self._to_forget, {}
         request = FetchRequest(
@@ -361,24 +366,32 @@ class ReplicaFetcher:
     def _reclassify(self, fetch_state: PartitionFetchState) -> None:
         """Put the partition into the collection that fits its state.
 
-        A. The partition aligns, or waits after an error: `_not_fetching`.
-        B. A flush of its log is in progress: no collection, because the next fetch would acknowledge records that are
+        A. The partition waits after an error: `_delayed`.
+        B. The partition aligns: `_aligning`, also while an OffsetForLeaderEpoch request with it is in flight.
+        C. A flush of its log is in progress: no collection, because the next fetch would acknowledge records that are
            not flushed yet. `flushed` brings the partition back.
-        C. Else: `_fetching`, and `_to_add` if the next fetch must name it.
+        D. Else: `_fetching`, and `_to_add` if a fetch must name it.
         """
         replica = fetch_state.replica
         tp = replica.topic_partition
         if replica.flushes:
             replica.flush_if_due()
-        if not fetch_state.following.is_due(Phase.FETCHING, self._clock.monotonic_ms()):  # A
+        following = fetch_state.following
+        if following.is_delayed(self._clock.monotonic_ms()):  # A
             self._pause_fetching(tp, fetch_state)
-            self._not_fetching[tp] = fetch_state
+            self._aligning.pop(tp, None)
+            self._delays += 1
+            heapq.heappush(self._delayed, (following.delayed_until_ms, self._delays, fetch_state))
             return
-        self._not_fetching.pop(tp, None)
-        if replica.flushes and replica.waits_for_disk:  # B
+        if following.phase is Phase.ALIGNING:  # B
+            self._pause_fetching(tp, fetch_state)
+            self._aligning[tp] = fetch_state
+            return
+        self._aligning.pop(tp, None)
+        if replica.flushes and replica.waits_for_disk:  # C
             self._pause_fetching(tp, fetch_state)
             return
-        self._fetching[tp] = fetch_state  # C
+        self._fetching[tp] = fetch_state  # D
         if fetch_state.ask is None:
             self._to_add[tp] = fetch_state
 
@@ -391,12 +404,13 @@ class ReplicaFetcher:
         self._to_add.pop(tp, None)
 
     def _wake_delayed(self) -> int | None:
-        """Reclassify the partitions that do not fetch. Return when the next delay ends, or None."""
+        """Reclassify the partitions whose delay has ended. Return when the next delay ends, or None."""
         now_ms = self._clock.monotonic_ms()
-        for fetch_state in list(self._not_fetching.values()):
-            self._reclassify(fetch_state)
-        ends = (each.following.delayed_until_ms for each in self._not_fetching.values())
-        return min((end_ms for end_ms in ends if end_ms > now_ms), default=None)
+        while self._delayed and self._delayed[0][0] <= now_ms:
+            fetch_state = heapq.heappop(self._delayed)[2]
+            if self.partitions.get(fetch_state.replica.topic_partition) is fetch_state:
+                self._reclassify(fetch_state)
+        return self._delayed[0][0] if self._delayed else None
 
 
 def _address(broker: BrokerInfo) -> tuple[int, Endpoint]:
