@@ -387,7 +387,7 @@ class Partition:
                 self.followers[replica] = replace(
                     known, log_end_offset=UNKNOWN_OFFSET, broker_epoch=registered, log_start_offset=UNKNOWN_OFFSET
                 )
-        return Facts(self._advance_high_watermark(log_end_offset, now_ms))
+        return _ADVANCED if self._advance_high_watermark(log_end_offset, now_ms) else NOTHING
 
     def tick(self, log_end_offset: int, now_ms: int) -> Facts:
         """Apply the passing of time: propose an ISR without lagging members, or else one with a follower that may join.
@@ -398,7 +398,8 @@ class Partition:
         if self.role is not Role.LEADER:
             return NOTHING
         proposal = self._propose_shrinking(log_end_offset, now_ms) or self.expansion_due(now_ms)
-        return Facts(self._advance_high_watermark(log_end_offset, now_ms), proposal)
+        advanced = self._advance_high_watermark(log_end_offset, now_ms)
+        return Facts(advanced, proposal) if advanced or proposal else NOTHING
 
     def _propose_shrinking(self, log_end_offset: int, now_ms: int) -> IsrProposal | None:
         """Propose the ISR without the members that have not been caught up for `max_lag_ms`.
@@ -420,6 +421,8 @@ class Partition:
 
         A follower could not join while an earlier proposal was pending.
         """
+        if len(self.isr) > len(self.followers):
+            return None  # all replicas are in the ISR
         for replica in self.followers:
             if proposal := self._propose_expansion(replica, now_ms):
                 return proposal
@@ -498,8 +501,10 @@ class Partition:
         """Raise the high watermark as far as rules 2 and 4 allow. Return whether it rose."""
         if self.role is not Role.LEADER or not self.is_at_least_min_isr:
             return False
-        maximal_isr = self.maximal_isr
         least = log_end_offset if self.flushed_offset is None else min(self.flushed_offset, log_end_offset)
+        if least <= self.high_watermark:
+            return False  # an idle partition, of which a broker may have thousands
+        maximal_isr = self.maximal_isr
         for replica, known in self.followers.items():
             if known.log_end_offset >= least:
                 continue

@@ -7,7 +7,7 @@ of very many fetches of consumers are due, some of them are made in later turns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from node.purgatory.delayed_response import DelayedResponse
@@ -79,6 +79,15 @@ class Purgatories:
         for session in self.follower_sessions:
             session.mark_active(tp)
         self.consumer_sessions.mark_active(tp)
+
+    def followers_registered(self, broker_ids: Container[int], tp: TopicPartition) -> None:
+        """Make the next fetch of these followers check this partition, which has forgotten what they reported before.
+
+        No fetch completes now.
+        """
+        for session in self.follower_sessions:
+            if session.replica_id in broker_ids:
+                session.mark_active(tp)
 
     def records_deleted(self, tp: TopicPartition) -> None:
         """Answer the followers' fetches at once with a raised log start offset, because a DeleteRecords waits.

@@ -16,6 +16,7 @@ from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import FencedLeaderEpochError, FetchSessionIdNotFoundError, InvalidFetchSessionEpochError
 from tidelog.model import TopicPartition
+from tidelog.protocol.control_messages import BrokerInfo, UpdateMetadataRequest
 from tidelog.protocol.messages import (
     FetchPartition,
     FetchPartitionResponse,
@@ -248,6 +249,24 @@ async def test_fetch_of_an_idle_follower_checks_no_partition() -> None:
         assert (len(session), session.active()) == (3, [])
         await cluster.leader.ask(produce_request(b"a", acks=1))
         assert [tp for tp, _ in session.active()] == [TP]
+
+
+@on_virtual_time
+async def test_change_of_brokers_makes_only_members_of_new_registrations_active() -> None:
+    """With thousands of partitions, the next fetch of every other follower would check all of them."""
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        leader, everyone = cluster.nodes[1], cluster.live()
+        sessions = leader.purgatories.follower_sessions
+        await until(lambda: len(sessions) == 2 and not any(each.active() for each in sessions))
+
+        async def active_after(*live: BrokerInfo) -> list[int]:
+            request = UpdateMetadataRequest(3, 1, live, (), ())
+            await leader.ask(request, sender_epoch=1)
+            return [each.replica_id for each in sessions if each.active()]
+
+        assert await active_after(*everyone[:2]) == [], "broker 3 has failed"
+        assert await active_after(*everyone) == [3], "broker 3 is registered again"
 
 
 @on_virtual_time

@@ -167,10 +167,11 @@ class ControllerRequests:
 
     def _brokers_changed(self, live_brokers: Iterable[BrokerInfo]) -> None:
         """Take over the live brokers. Led partitions forget what followers reported under older registrations."""
-        now_ms = self._clock.monotonic_ms()
+        now_ms, before = self._clock.monotonic_ms(), self._metadata.registrations
         if not self._metadata.set_brokers(live_brokers, now_ms):
             return
         self._fetchers.brokers_changed(self._metadata.brokers)
+        registered = {id_ for id_, epoch in self._metadata.registrations.items() if before.get(id_) != epoch}
         for replica in self._replicas:
             if replica.partition.is_leader:
                 facts = replica.partition.brokers_changed(
@@ -178,7 +179,8 @@ class ControllerRequests:
                 )
                 self._replicas.apply_facts(replica, facts)
                 self._purgatories.deletions.check_and_complete(replica.topic_partition)
-                self._purgatories.mark_changed(replica.topic_partition)
+                if registered:
+                    self._purgatories.followers_registered(registered, replica.topic_partition)
 
     # --- stopping to lead ------------------------------------------------------------------------------------
 
