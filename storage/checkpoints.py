@@ -51,9 +51,9 @@ def whole_number(text: str, most: int) -> int:
     return value
 
 
-def write_lines(files: Files, path: Path, lines: Iterable[Iterable[object]], *, fsync: bool) -> None:
-    """Replace the file by one with these entries, each given by its fields; with `fsync`, flush it."""
-    rows = [" ".join(map(str, line)) for line in lines]
+def write_lines(files: Files, path: Path, lines: Iterable[str], *, fsync: bool) -> None:
+    """Replace the file by one with these entries, which are fields with a space between two; with `fsync`, flush it."""
+    rows = list(lines)
     files.replace(path, "\n".join([_VERSION, str(len(rows)), *rows, ""]).encode("ascii"), fsync=fsync)
 
 
@@ -71,4 +71,5 @@ def read_offsets(files: Files, path: Path) -> dict[TopicPartition, int]:
 
 def write_offsets(files: Files, path: Path, offsets: Mapping[TopicPartition, int]) -> None:
     """Replace the checkpoint by one with these offsets, ordered by partition, and flush it."""
-    write_lines(files, path, ((tp.topic, tp.partition, offset) for tp, offset in sorted(offsets.items())), fsync=True)
+    lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
+    write_lines(files, path, lines, fsync=True)

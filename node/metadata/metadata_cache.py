@@ -33,11 +33,13 @@ _MAX_PARTITIONS, _MAX_PARTITIONS_OF_ALL = 1 << 17, 1 << 20
 class _Description:
     """What a topic's responses say to the clients of one listener while `brokers` are live.
 
-    partitions   by number; a partition whose state has changed since is left out
+    partitions   by number, as they were described last
+    changed      the numbers of the partitions to describe again
     topic        the whole topic; None after a change
     """
 
     brokers: Mapping[int, BrokerInfo]
+    changed: set[int]
     partitions: dict[int, PartitionMetadata] = field(default_factory=dict)
     topic: TopicMetadata | None = None
 
@@ -63,7 +65,7 @@ class CachedTopic:
         """Replace the state of a partition."""
         self.partitions[state.partition] = state
         for description in self.descriptions.values():
-            description.partitions.pop(state.partition, None)
+            description.changed.add(state.partition)
             description.topic = None
 
 
@@ -259,15 +261,13 @@ class MetadataCache:
             return TopicMetadata(name, self._error_of_missing(name).code)
         known = topic.descriptions.get(listener)
         if known is None or known.brokers is not self.brokers:
-            known = topic.descriptions[listener] = _Description(self.brokers)
+            everything = {*topic.partitions, *range(topic.partition_count)}
+            known = topic.descriptions[listener] = _Description(self.brokers, everything)
         if known.topic is None:
             described = known.partitions
-            for number, state in topic.partitions.items():
-                if number not in described:
-                    described[number] = self._describe_partition(state, reachable)
-            for number in range(topic.partition_count):
-                if number not in described:
-                    described[number] = PartitionMetadata(number, LeaderNotAvailableError.code, NO_LEADER, -1, (), ())
+            for number in known.changed:
+                described[number] = self._describe_partition(number, topic.partitions.get(number), reachable)
+            known.changed.clear()
             partitions = tuple(map(described.__getitem__, sorted(described)))
             known.topic = TopicMetadata(name, 0, topic.topic_id, is_internal(name), partitions)
         return known.topic
@@ -279,7 +279,11 @@ class MetadataCache:
             return error
         return UnknownTopicOrPartitionError() if self.informed else LeaderNotAvailableError()
 
-    def _describe_partition(self, state: PartitionStateMessage, reachable: Container[int]) -> PartitionMetadata:
+    def _describe_partition(
+        self, number: int, state: PartitionStateMessage | None, reachable: Container[int]
+    ) -> PartitionMetadata:
+        if state is None:
+            return PartitionMetadata(number, LeaderNotAvailableError.code, NO_LEADER, -1, (), ())
         # If the leader's broker is not live, the client gets no leader, so that it waits for the election instead of
         # connecting to a dead broker.
         if state.leader in reachable:
@@ -288,7 +292,7 @@ class MetadataCache:
             gone = state.leader not in self.brokers
             error_code, leader = (LeaderNotAvailableError if gone else ListenerNotFoundError).code, NO_LEADER
         return PartitionMetadata(
-            state.partition,
+            number,
             error_code,
             leader,
             state.leader_epoch,

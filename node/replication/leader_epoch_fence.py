@@ -35,13 +35,14 @@ class LeaderEpochFence:
         self._logs = logs
         self.offload = offload
         self._known = dict(logs.leaderships())
+        self._controller_epoch = max((known.controller_epoch for known in self._known.values()), default=-1)
         self._unwritten = False
         self._writing = asyncio.Lock()
 
     @property
     def controller_epoch(self) -> int:
-        """Return the latest controller epoch that is recorded here, or −1."""
-        return max((known.controller_epoch for known in self._known.values()), default=-1)
+        """Return the latest controller epoch that was recorded here, also for a deleted log, or −1."""
+        return self._controller_epoch
 
     def acted_on(self, replica: Replica) -> Leadership | None:
         """Return the recorded state, or None if there is none or that state is of an earlier topic of the name."""
@@ -94,6 +95,7 @@ class LeaderEpochFence:
     def _record(self, tp: TopicPartition, leadership: Leadership) -> None:
         if self._known.get(tp) != leadership:
             self._known[tp] = leadership
+            self._controller_epoch = max(self._controller_epoch, leadership.controller_epoch)
             self._unwritten = True
 
     async def write(self) -> None:

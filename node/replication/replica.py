@@ -83,9 +83,11 @@ class Replica:
     events           records what happens to the log and to the partition
 
     `request_flush` begins to flush the log and returns at once. `on_storage_error` takes the log directory offline.
+    `note_high_watermark` is called when the high watermark may differ from its checkpoint, but not for a leader's rise.
     """
 
     __slots__ = (
+        "_note_high_watermark",
         "_on_storage_error",
         "_request_flush",
         "damaged",
@@ -107,6 +109,7 @@ class Replica:
         request_flush: Callable[[Replica], object] = lambda replica: None,
         events: Events = NO_EVENTS,
         on_storage_error: Callable[[StorageError, TopicPartition], object] = lambda error, tp: None,
+        note_high_watermark: Callable[[Replica], object] = lambda replica: None,
     ) -> None:
         self.topic_partition: TopicPartition = partition.topic_partition
         self.topic_id = topic_id
@@ -119,6 +122,7 @@ class Replica:
         self.truncated_below = INT64_MAX
         self._request_flush = request_flush
         self._on_storage_error = on_storage_error
+        self._note_high_watermark = note_high_watermark
 
     def configure(self, config: LogConfig) -> bool:
         """Apply the topic's settings. Return whether `flush.messages` or `min.insync.replicas` has changed."""
@@ -132,6 +136,7 @@ class Replica:
     def replace_log(self, log: ReplicaLog) -> None:
         """Use another log with the same records from now on, because the replica has moved to its directory."""
         self.log = log
+        self._note_high_watermark(self)
         self.flush_if_due()
 
     # --- flushing --------------------------------------------------------------------------------------------
@@ -192,6 +197,7 @@ class Replica:
     def _was_cut(self, why: str) -> bool:
         self.events.truncate(self.topic_partition, self.log.log_end_offset, why)
         lowered = self.partition.truncated(self.log.log_start_offset, self.log.log_end_offset)
+        self._note_high_watermark(self)  # a checkpoint in progress leaves a truncated log out
         if lowered:
             self.truncated_below = min(self.truncated_below, self.partition.high_watermark)
             self.events.hw(self.partition)
@@ -200,6 +206,7 @@ class Replica:
     def leader_reported(self, high_watermark: int) -> None:
         """Raise this follower's high watermark to the leader's, but not beyond its log end. A lower one is ignored."""
         if self.partition.leader_reported(high_watermark, self.log.log_end_offset):
+            self._note_high_watermark(self)
             self.events.hw(self.partition)
 
     def storage_failed(self, error: StorageError) -> None:

@@ -96,6 +96,8 @@ class ReplicaManager:
         self._on_storage_error = on_storage_error
         self._replicas: dict[TopicPartition, Replica] = {}
         self._recovered_high_watermarks = dict(logs.high_watermarks())
+        #: Replicas whose high watermark may have changed since the last checkpoint began.
+        self._changed_high_watermarks: dict[Replica, None] = {}
         self._log_flusher = LogFlusher(self._flushed, self.storage_failed, offload_flush)
         self._next_isr_check_ms = 0
         #: The number of registrations that this broker has lost.
@@ -244,7 +246,21 @@ class ReplicaManager:
     def _new_replica(self, tp: TopicPartition, topic_id: str, log_: ReplicaLog) -> Replica:
         high_watermark = max(self.recovered_high_watermark(tp), log_.log_start_offset)
         partition = Partition(self.broker_id, tp, max_lag_ms=self._max_lag_ms, high_watermark=high_watermark)
-        return Replica(topic_id, log_, partition, self._log_flusher.begin, self.events, self.storage_failed)
+        replica = Replica(
+            topic_id,
+            log_,
+            partition,
+            self._log_flusher.begin,
+            self.events,
+            self.storage_failed,
+            self._note_high_watermark,
+        )
+        self._note_high_watermark(replica)
+        return replica
+
+    def _note_high_watermark(self, replica: Replica) -> None:
+        """Have the next checkpoint include the replica's high watermark."""
+        self._changed_high_watermarks[replica] = None
 
     def replace_topic_defaults(self, defaults: LogConfig) -> None:
         """Give every online replica of a topic in the metadata cache the new defaults of its settings."""
@@ -325,6 +341,7 @@ class ReplicaManager:
 
     def high_watermark_rose(self, replica: Replica) -> None:
         """Record that this replica's high watermark has risen, and mark the requests that wait for it to be checked."""
+        self._note_high_watermark(replica)
         self.events.hw(replica.partition)
         self.purgatories.high_watermark_rose(replica.topic_partition)
 
@@ -418,11 +435,16 @@ class ReplicaManager:
                 self._on_storage_error(error)
 
     async def checkpoint_high_watermarks(self) -> None:
-        """Write the high watermarks of all replicas to disk. Partitions that are not hosted keep their entries."""
+        """Write the high watermarks to disk that have changed. All other partitions keep their entries."""
+        changed, self._changed_high_watermarks = self._changed_high_watermarks, {}
         committed = {
-            replica.topic_partition: Committed.of(replica.log, replica.partition.high_watermark) for replica in self
+            replica.topic_partition: Committed.of(replica.log, replica.partition.high_watermark) for replica in changed
         }
-        await self.offload(self._logs.checkpoint_high_watermarks, committed)
+        try:
+            await self.offload(self._logs.checkpoint_high_watermarks, committed)
+        except BaseException:  # also a cancellation, because then the outcome of the write is unknown
+            self._changed_high_watermarks |= changed
+            raise
         self.notice_failures()
 
     async def close(self) -> None:

@@ -84,6 +84,8 @@ class DirectoryCheckpoints:
         self._leaderships: Mapping[TopicPartition, Leadership] = leaderships.read(files, path)
         self._recovery_points = read_offsets(files, path / RECOVERY_POINTS)
         self._high_watermarks = read_offsets(files, path / HIGH_WATERMARKS)
+        #: High watermarks that are not in the file yet, because a write of it has failed.
+        self._unwritten: dict[TopicPartition, Committed] = {}
         self._log_starts = read_offsets(files, path / LOG_STARTS)
         self._cleaner_offsets = read_offsets(files, path / CLEANER_OFFSETS)
 
@@ -125,12 +127,16 @@ class DirectoryCheckpoints:
         """Replace the checkpoint with the high watermarks of the open logs, and flush it.
 
         The old value of a partition stays if `committed` lacks the partition, names another log of it, or was taken
-        before a truncation of the log.
+        before a truncation of the log. If the write fails, the next call includes these values. Do nothing if there are
+        no values to write, because a broker calls this every few seconds.
         """
         with self._lock:
+            self._unwritten |= {tp: each for tp, each in committed.items() if self._logs.get(tp) is each.log}
+            if not self._unwritten:
+                return
             here: dict[TopicPartition, int] = {}
             for tp, log in list(self._logs.items()):
-                known = committed.get(tp)
+                known = self._unwritten.get(tp)
                 if known is not None and known.log is log and known.truncation_count == log.truncation_count:
                     here[tp] = known.high_watermark
                 elif tp in self._high_watermarks:
@@ -139,6 +145,7 @@ class DirectoryCheckpoints:
                 here.setdefault(tp, self._high_watermarks[tp])
             self._write(HIGH_WATERMARKS, here)
             self._high_watermarks = here
+            self._unwritten.clear()
 
     def write_leaderships(self, leaderships_: Mapping[TopicPartition, Leadership]) -> None:
         """Replace the checkpoint of all partitions at once, without a flush, if any leadership has changed."""

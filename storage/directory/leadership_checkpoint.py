@@ -61,5 +61,10 @@ def read(files: Files, directory: Path) -> dict[TopicPartition, Leadership]:
 
 def write(files: Files, directory: Path, leaderships: Mapping[TopicPartition, Leadership]) -> None:
     """Replace the file without a flush. StorageError."""
-    lines = ((*tp, *leadership) for tp, leadership in sorted(leaderships.items()))
+    lines = (
+        f"{topic} {partition} {topic_id} {epoch} {leader} {partition_epoch} {controller_epoch}"
+        for (topic, partition), (topic_id, epoch, leader, partition_epoch, controller_epoch) in sorted(
+            leaderships.items()
+        )
+    )
     write_lines(files, directory / FILE_NAME, lines, fsync=False)

@@ -37,7 +37,7 @@ def read(files: Files, directory: Path) -> dict[TopicPartition, str]:
 def write(files: Files, directory: Path, lost: Mapping[TopicPartition, str]) -> None:
     """Replace the file and flush it. Remove the file, without a flush, if nothing is lost. StorageError."""
     if lost:
-        lines = ((tp.topic, tp.partition, topic_id) for tp, topic_id in sorted(lost.items()))
+        lines = (f"{topic} {partition} {topic_id}" for (topic, partition), topic_id in sorted(lost.items()))
         write_lines(files, directory / FILE_NAME, lines, fsync=True)
     else:
         files.remove(directory / FILE_NAME)

@@ -195,7 +195,8 @@ class LeaderEpochs:
             if self._unwritten and not self._closed:
                 self._unwritten = False  # set first, because an epoch that begins meanwhile needs another write
                 try:
-                    write_lines(self._files, self._path, self._entries, fsync=False)
+                    lines = (f"{epoch} {start}" for epoch, start in self._entries)
+                    write_lines(self._files, self._path, lines, fsync=False)
                 except StorageError:
                     self._unwritten = True
                     raise

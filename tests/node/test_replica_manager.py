@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from cluster.replication.partition import Partition
 from cluster.state import PartitionState, VersionedState
+from node.replication.replica import Replica
 from storage.configs.log_config import LogConfig
 from storage.directory.directory_checkpoints import Committed
 from tests.node.client_requests import TP, fetch_request, produce_request
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.node.memory_log import MemoryLog, MemoryLogs
+from tests.node.scripted_leader import stored
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
     FencedLeaderEpochError,
@@ -343,6 +346,38 @@ async def test_high_watermarks_survive_a_restart_without_hosting_the_partition()
         await cluster.nodes[1].replicas.checkpoint_high_watermarks()
         assert cluster.nodes[1].directory.high_watermarks()[other] == 1
         assert cluster.nodes[1].replica().partition.high_watermark == 1
+
+
+@on_virtual_time
+async def test_checkpoint_writes_the_high_watermarks_that_have_changed() -> None:
+    async with MemoryCluster() as cluster:
+        other = TP._replace(partition=1)
+        for tp in (TP, other):
+            await cluster.elect(1, tp=tp)
+        for node in cluster.nodes.values():
+            await node.replicas.checkpoint_high_watermarks()
+            assert node.directory.high_watermarks() == {TP: 0, other: 0}
+        await cluster.produce(b"a")
+        await asyncio.sleep(1)
+        for node in cluster.nodes.values():
+            await node.replicas.checkpoint_high_watermarks()
+            assert node.directory.high_watermarks() == {TP: 1, other: 0}
+
+
+def test_replica_notes_each_change_of_its_high_watermark() -> None:
+    log, noted = MemoryLog("id", LogConfig()), list[Replica]()
+    partition = Partition(2, TP, max_lag_ms=1000)
+    replica = Replica("id", log, partition, note_high_watermark=noted.append)
+    log.append_as_follower(stored(b"a", offset=0))
+    for change, count in (
+        (lambda: replica.leader_reported(1), 1),
+        (lambda: replica.leader_reported(1), 1),
+        (lambda: replica.truncate_to(0), 2),
+        (lambda: replica.restart_log(5), 3),
+        (lambda: replica.replace_log(log), 4),
+    ):
+        change()
+        assert noted == [replica] * count
 
 
 async def lose_the_end(cluster: MemoryCluster) -> None:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 from storage.configs.log_config import LogConfig
+from storage.descriptor_reserve import OutOfDescriptorsError
 from storage.directory.directory_checkpoints import Committed
 from storage.files import RealFiles
 from storage.log.log import Log
@@ -609,3 +610,29 @@ def counted(call: Callable[..., Any], count: Callable[[], object]) -> Callable[.
         return call(*arguments, **options)
 
     return counting
+
+
+def test_high_watermarks_that_could_not_be_written_are_written_later(tmp_path: Path) -> None:
+    """A caller passes each change once."""
+    files = FilesWithoutDescriptors()
+    manager = LogManager.open([tmp_path], files, 1, "c", "boot")
+    manager.open_logs()
+    log = log_of_five(manager)
+    files.refuses = True
+    manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 3)})
+    assert manager.high_watermarks() == {} and not manager.failed()
+    files.refuses = False
+    manager.checkpoint_high_watermarks({})
+    assert manager.high_watermarks() == {ORDERS: 3}
+    manager.close()
+
+
+class FilesWithoutDescriptors(UnsyncedFiles):
+    """Files that cannot be replaced while `refuses` is true."""
+
+    refuses = False
+
+    def replace(self, path: Path, data: bytes, *, fsync: bool = True) -> None:
+        if self.refuses:
+            raise OutOfDescriptorsError("none is left")
+        super().replace(path, data, fsync=fsync)
