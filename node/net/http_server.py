@@ -188,7 +188,9 @@ class HttpServer:
 
     async def _answer_for(self, path: str) -> Answer:
         try:
-            return await self._answer(path) or line(404, "not found; try /healthz, /readyz or /metrics")
+            return await self._answer(path) or line(
+                404, "not found; try /healthz, /readyz, /metrics or /metrics/partitions"
+            )
         except Exception:
             log.exception("GET %s failed", path)
             return line(500, "the broker failed; see its log for the reason")

@@ -1,4 +1,4 @@
-"""The answers of a broker to /healthz, /readyz and /metrics."""
+"""The answers of a broker to /healthz, /readyz, /metrics, /metrics/partitions and /metrics/partitions/TOPIC."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from node.net.http_server import Answer, line
 from node.observability.metrics import Metrics
 
+_PARTITIONS = "/metrics/partitions"
 #: The pause after a scrape as a multiple of the scrape's duration, and its maximum.
 _PAUSE_FACTOR = 9
 _LONGEST_PAUSE_S = 1.0
@@ -42,8 +43,9 @@ class HealthEndpoints:
     async def answer(self, path: str) -> Answer | None:
         """Return the answer for the path, or None for an unknown path.
 
-        /healthz is always answered with 200. /readyz has 503 while the broker is not ready, and /metrics until `expose`
-        was called.
+        /healthz is always answered with 200. /readyz has 503 while the broker is not ready, and the metrics until
+        `expose` was called. Single partitions have series only below /metrics/partitions, so that the size of /metrics
+        does not depend on their number.
         """
         match path:
             case "/healthz":
@@ -51,20 +53,25 @@ class HealthEndpoints:
             case "/readyz":
                 reason = self.why_not_ready()
                 return line(200, "ready") if reason is None else line(503, reason)
-            case "/metrics":
-                if self._metrics is None:
-                    return line(503, self.stage)
-                return await self._scrapes.next()
+        if path == "/metrics" or path == _PARTITIONS or path.startswith(f"{_PARTITIONS}/"):
+            if self._metrics is None:
+                return line(503, self.stage)
+            return await self._scrapes.next(path)
         return None
 
-    async def _exposed(self) -> Answer:
+    async def _exposed(self, path: str) -> Answer:
         assert self._metrics is not None
         exposition = await asyncio.to_thread(importlib.import_module, "node.observability.exposition")
+        if path == "/metrics":
+            families = await self._metrics.read()
+        else:
+            families = await self._metrics.read_partitions(path.removeprefix(_PARTITIONS).removeprefix("/"))
         parts = []
-        for part in exposition.expose(await self._metrics.read()):
+        for part in exposition.expose(families):
             parts.append(part)
             await asyncio.sleep(0)
-        parts.append(await asyncio.to_thread(exposition.expose_process))
+        if path == "/metrics":
+            parts.append(await asyncio.to_thread(exposition.expose_process))
         return Answer(200, b"".join(parts), exposition.CONTENT_TYPE)
 
 
@@ -72,29 +79,30 @@ class Scrapes:
     """Answers that take a few ms of the loop each, and a bounded share of its time however often they are requested.
 
     After each answer comes a pause of nine times the answer's duration, at most a second. All requests that arrive
-    before the next answer is started share that answer.
+    for a path before the next answer is started share that answer.
     """
 
-    def __init__(self, make: Callable[[], Coroutine[Any, Any, Answer]]) -> None:
+    def __init__(self, make: Callable[[str], Coroutine[Any, Any, Answer]]) -> None:
         self._make = make
         self._lock = asyncio.Lock()
-        self._next: asyncio.Task[Answer] | None = None
+        self._next: dict[str, asyncio.Task[Answer]] = {}
         self._pause_ends = 0.0
 
-    async def next(self) -> Answer:
-        """Return an answer whose values are read after this call."""
-        if self._next is None:
-            self._next = asyncio.create_task(self._make_after_pause(), name="scrape")
-        return await asyncio.shield(self._next)  # a client that disconnects does not cancel the shared answer
+    async def next(self, path: str) -> Answer:
+        """Return an answer for the path whose values are read after this call."""
+        answer = self._next.get(path)
+        if answer is None:
+            answer = self._next[path] = asyncio.create_task(self._make_after_pause(path), name="scrape")
+        return await asyncio.shield(answer)  # a client that disconnects does not cancel the shared answer
 
-    async def _make_after_pause(self) -> Answer:
+    async def _make_after_pause(self, path: str) -> Answer:
         loop = asyncio.get_running_loop()
         async with self._lock:
             await asyncio.sleep(self._pause_ends - loop.time())
-            self._next = None
+            del self._next[path]
             began = loop.time()
             try:
-                return await self._make()
+                return await self._make(path)
             finally:
                 took = loop.time() - began
                 self._pause_ends = loop.time() + min(_PAUSE_FACTOR * took, _LONGEST_PAUSE_S)

@@ -18,7 +18,7 @@ from node.net.identity import Identity
 from node.observability.client_metrics import client_families
 from node.observability.group_metrics import group_families
 from node.observability.metric_families import Family, Kind, single
-from node.observability.replica_metrics import ReplicaMetrics
+from node.observability.replica_metrics import PartitionSeries, ReplicaSums
 from node.replication.purgatories import Purgatories
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.latency_histogram import RequestTimes
@@ -91,31 +91,44 @@ class Metrics:
     why_not_ready: Callable[[], str | None]
 
     async def read(self) -> list[Family]:
-        """Return the current values of all metrics. Other work runs on the loop in between."""
-        sizes: dict[TopicPartition, int] = {}
+        """Return the current values of all metrics of the broker as a whole. Other work runs on the loop in between."""
         directories = Family("tidelog_log_directory_bytes", "bytes of all logs in a directory", labels=("directory",))
         for directory in self.disks.directories:
-            sizes_here = {}
-            for count, (tp, log) in enumerate(list(directory.logs.items()), 1):
-                sizes_here[tp] = log.size_bytes
+            size = 0
+            for count, log in enumerate(list(directory.logs.values()), 1):
+                size += log.size_bytes
                 if count % _REPLICAS_AT_ONCE == 0:
                     await asyncio.sleep(0)
-            directories.add(sum(sizes_here.values()), directory.path)
-            sizes |= sizes_here
-        table = ReplicaMetrics(sizes)
+            directories.add(size, directory.path)
+        sums = ReplicaSums()
         for count, replica in enumerate(list(self.replicas), 1):
-            table.add(replica)
+            sums.add(replica)
             if count % _REPLICAS_AT_ONCE == 0:
                 await asyncio.sleep(0)
         return [
             *self._broker_families(),
             directories,
-            *table.families(),
+            *sums.families(),
             *self._purgatory_families(),
             *await group_families(self.groups),
             *self._request_families(),
             *await client_families(self.clients),
         ]
+
+    async def read_partitions(self, topic: str = "") -> list[Family]:
+        """Return the current values of the series of single replicas, of one topic or of all ("").
+
+        Other work runs on the loop in between.
+        """
+        series = PartitionSeries()
+        for count, replica in enumerate(list(self.replicas), 1):
+            tp = replica.topic_partition
+            if topic in ("", tp.topic):
+                sizes = (log.size_bytes for each in self.disks.directories if (log := each.logs.get(tp)) is not None)
+                series.add(replica, next(sizes, None))
+            if count % _REPLICAS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return series.families()
 
     def _broker_families(self) -> list[Family]:
         session, is_controller = self.session, self.elector.is_controller

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -64,8 +65,17 @@ def metrics_of(cluster: MemoryCluster, broker_id: int, *, leads: bool = False) -
 
 
 async def series(of: Metrics) -> dict[str, float]:
-    """Return every sample by its name and labels, as Prometheus reads them."""
-    text = b"".join(exposition.expose(await of.read())).decode()
+    """Return every sample of the broker as a whole, by its name and labels, as Prometheus reads them."""
+    return samples_of(await of.read())
+
+
+async def partition_series(of: Metrics, topic: str = "") -> dict[str, float]:
+    """Return every sample of single partitions."""
+    return samples_of(await of.read_partitions(topic))
+
+
+def samples_of(families: list[Family]) -> dict[str, float]:
+    text = b"".join(exposition.expose(families)).decode()
     samples = (line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("tidelog_"))
     return {name: float(value) for name, value in samples}
 
@@ -132,7 +142,7 @@ async def test_broker_that_shuts_down_is_not_ready() -> None:
 async def test_starting_broker_reports_its_current_step() -> None:
     observation = HealthEndpoints()
     observation.stage = "waiting for ZooKeeper at h:1"
-    for path, status in (("/healthz", 200), ("/readyz", 503), ("/metrics", 503)):
+    for path, status in (("/healthz", 200), ("/readyz", 503), ("/metrics/partitions", 503), ("/metrics", 503)):
         answer = await observation.answer(path)
         assert answer is not None and answer.status == status
     assert answer.body == b"waiting for ZooKeeper at h:1\n"
@@ -152,9 +162,10 @@ async def test_metrics_of_a_leader_have_lags_and_isr_sizes() -> None:
         await cluster.produce(b"b", acks=1)
         samples = await series(metrics_of(cluster, 1))
         assert samples['tidelog_follower_lag_records{follower="2"}'] == 1
-        assert samples['tidelog_partition_follower_lag_records{follower="3",partition="0",topic="t"}'] == 1
-        assert samples['tidelog_partition_high_watermark{partition="0",topic="t"}'] == 1
-        assert samples['tidelog_partition_log_end_offset{partition="0",topic="t"}'] == 2
+        single = await partition_series(metrics_of(cluster, 1))
+        assert single['tidelog_partition_follower_lag_records{follower="3",partition="0",topic="t"}'] == 1
+        assert single['tidelog_partition_high_watermark{partition="0",topic="t"}'] == 1
+        assert single['tidelog_partition_log_end_offset{partition="0",topic="t"}'] == 2
         assert (samples["tidelog_leaders"], samples["tidelog_under_replicated_partitions"]) == (1, 0)
 
         leader = cluster.nodes[1].replica().partition
@@ -199,14 +210,45 @@ async def test_only_the_controller_counts_offline_partitions() -> None:
 
 
 @on_virtual_time
+async def test_partitions_have_no_series_unless_asked_for() -> None:
+    async with MemoryCluster() as cluster:
+        names = []
+        for partition in range(3):
+            await cluster.elect(1, tp=TopicPartition("t", partition))
+            await until(lambda: not cluster.nodes[1].purgatories.produces)
+            names.append(set(await series(metrics_of(cluster, 1))))
+        assert names[1] == names[2]
+        assert not any("partition=" in name for name in names[2])
+
+
+@on_virtual_time
+async def test_series_of_partitions_are_those_of_the_topic_asked_for() -> None:
+    async with MemoryCluster() as cluster:
+        for topic in ("t", "u"):
+            await cluster.elect(1, tp=TopicPartition(topic, 0))
+        of = metrics_of(cluster, 1)
+        logs = {TopicPartition(topic, 0): SimpleNamespace(size_bytes=100) for topic in ("t", "u")}
+        of.disks = SimpleNamespace(directories=(SimpleNamespace(path=Path("/d"), logs=logs),), failures={})
+
+        def sized(samples: dict[str, float]) -> set[str]:
+            return {name for name, value in samples.items() if "log_bytes" in name and value == 100}
+
+        of_t, of_u = (f'tidelog_partition_log_bytes{{partition="0",topic="{topic}"}}' for topic in ("t", "u"))
+        assert sized(await partition_series(of)) == {of_t, of_u}
+        assert sized(await partition_series(of, "u")) == {of_u}
+        assert sized(await partition_series(of, "unheard")) == set()
+
+
+@on_virtual_time
 async def test_partitions_beyond_the_limit_are_counted_in_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_metrics, "MAX_SINGLE_REPLICAS", 1)
     async with MemoryCluster() as cluster:
         for partition in range(3):
             await cluster.elect(1, tp=TopicPartition("t", partition))
-        samples = await series(metrics_of(cluster, 1))
-        assert (samples["tidelog_partitions"], samples["tidelog_partitions_left_out"]) == (3, 2)
-        assert sum(name.startswith("tidelog_partition_log_end_offset{") for name in samples) == 1
+        assert (await series(metrics_of(cluster, 1)))["tidelog_partitions"] == 3
+        single = await partition_series(metrics_of(cluster, 1))
+        assert single["tidelog_partitions_left_out"] == 2
+        assert sum(name.startswith("tidelog_partition_log_end_offset{") for name in single) == 1
 
 
 @on_virtual_time
@@ -266,7 +308,8 @@ def test_exposition_in_parts_equals_the_whole() -> None:
 @on_virtual_time
 async def test_operations_document_lists_every_series() -> None:
     async with MemoryCluster() as cluster:
-        families = [family for family in await metrics_of(cluster, 1).read()]
+        of = metrics_of(cluster, 1)
+        families = [*await of.read(), *await of.read_partitions()]
     document = (Path(__file__).parents[2] / "docs" / "OPERATIONS.md").read_text().splitlines()
     for family in families:
         name = family.name + ("_total" if family.kind is Kind.COUNTER else "")
@@ -280,7 +323,7 @@ async def test_scrapes_take_at_most_a_tenth_of_the_time() -> None:
     loop = asyncio.get_running_loop()
     made: list[float] = []
 
-    async def make() -> Answer:
+    async def make(path: str) -> Answer:
         made.append(loop.time())
         await asyncio.sleep(0.01)
         return line(200, str(len(made)))
@@ -288,7 +331,7 @@ async def test_scrapes_take_at_most_a_tenth_of_the_time() -> None:
     async def ask(scrapes: Scrapes, until_s: float) -> None:
         while loop.time() < until_s:
             asked = loop.time()
-            answer = await scrapes.next()
+            answer = await scrapes.next("/metrics")
             assert made[int(answer.body) - 1] >= asked, "the answer is not older than the request"
 
     scrapes = Scrapes(make)
@@ -297,11 +340,40 @@ async def test_scrapes_take_at_most_a_tenth_of_the_time() -> None:
     assert 9 <= len(made) <= 11
 
 
+async def test_paths_below_metrics_choose_the_series() -> None:
+    async def read() -> list[Family]:
+        return [Family("whole", "the broker").add(1)]
+
+    async def read_partitions(topic: str) -> list[Family]:
+        return [Family("of", "partitions", labels=("topic",)).add(1, topic or "all")]
+
+    endpoints = HealthEndpoints()
+    endpoints.expose(cast(Metrics, SimpleNamespace(read=read, read_partitions=read_partitions)))
+    bodies = {}
+    for path in ("/metrics", "/metrics/partitions", "/metrics/partitions/orders", "/metricsx"):
+        answer = await endpoints.answer(path)
+        bodies[path] = answer.body if answer else None
+    assert b"whole 1.0" in (bodies["/metrics"] or b"") and b"process_" in (bodies["/metrics"] or b"")
+    assert (bodies["/metrics/partitions"] or b"").endswith(b'of{topic="all"} 1.0\n')
+    assert (bodies["/metrics/partitions/orders"] or b"").endswith(b'of{topic="orders"} 1.0\n')
+    assert bodies["/metricsx"] is None
+
+
+@on_virtual_time
+async def test_scrapes_of_different_paths_share_no_answer() -> None:
+    async def make(path: str) -> Answer:
+        return line(200, path)
+
+    scrapes = Scrapes(make)
+    answers = await asyncio.gather(*(scrapes.next(path) for path in ("/metrics", "/metrics/partitions", "/metrics")))
+    assert [each.body for each in answers] == [b"/metrics\n", b"/metrics/partitions\n", b"/metrics\n"]
+
+
 @on_virtual_time
 async def test_cancelled_or_failed_scrape_does_not_affect_the_next() -> None:
     failing = True
 
-    async def make() -> Answer:
+    async def make(path: str) -> Answer:
         await asyncio.sleep(0.01)
         if failing:
             raise RuntimeError("a bug")
@@ -309,10 +381,10 @@ async def test_cancelled_or_failed_scrape_does_not_affect_the_next() -> None:
 
     scrapes = Scrapes(make)
     with pytest.raises(RuntimeError):
-        await scrapes.next()
+        await scrapes.next("/metrics")
     failing = False
-    impatient = asyncio.create_task(scrapes.next())
-    patient = asyncio.create_task(scrapes.next())
+    impatient = asyncio.create_task(scrapes.next("/metrics"))
+    patient = asyncio.create_task(scrapes.next("/metrics"))
     await asyncio.sleep(0)
     impatient.cancel()
     assert (await patient).body == b"metrics\n"

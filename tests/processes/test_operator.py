@@ -32,8 +32,8 @@ def get(cluster: RunningCluster, broker_id: int, path: str) -> tuple[int, str]:
         return refused.code, refused.read().decode()
 
 
-def metrics(cluster: RunningCluster, broker_id: int) -> dict[str, float]:
-    _, shown = get(cluster, broker_id, "/metrics")
+def metrics(cluster: RunningCluster, broker_id: int, path: str = "/metrics") -> dict[str, float]:
+    _, shown = get(cluster, broker_id, path)
     lines = (line.rsplit(" ", 1) for line in shown.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, value in lines}
 
@@ -54,7 +54,8 @@ def test_dead_broker_is_shown_by_http_status_explain_and_doctor(cluster: Running
         assert get(cluster, broker_id, "/readyz") == (200, "ready\n")
     shown = metrics(cluster, leader)
     assert shown["tidelog_ready"] == shown["tidelog_leaders"] == 1
-    assert shown['tidelog_partition_high_watermark{partition="0",topic="t"}'] == 2
+    single = metrics(cluster, leader, "/metrics/partitions/t")
+    assert single['tidelog_partition_high_watermark{partition="0",topic="t"}'] == 2
     assert shown['tidelog_request_seconds_count{api="PRODUCE",door="KAFKA"}'] >= 1
     assert shown['tidelog_request_seconds_count{api="FETCH",door="REPLICATION"}'] >= 2
     assert shown[f'tidelog_follower_lag_records{{follower="{victim}"}}'] == 0
