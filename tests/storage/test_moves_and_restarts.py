@@ -178,8 +178,12 @@ def test_power_failure_beside_moves_there_and_back_keeps_the_later_log() -> None
 def test_high_watermark_is_kept_by_a_checkpoint_before_the_replacement(broker: Broker) -> None:
     append_large(broker.create())
     broker.high_watermark = 1
+    other = TP._replace(partition=TP.partition + 1)
+    neighbour = broker.manager.get_or_create(other, "id", config())
+    directory = broker.manager.directory_of(other)
+    assert directory is not None and directory.path.name == "b"
     work = begin_and_hold_flushes(broker)
-    broker.manager.checkpoint_high_watermarks({TP: Committed.of(broker.log, 1)})
+    broker.manager.checkpoint_high_watermarks({TP: Committed.of(broker.log, 1), other: Committed.of(neighbour, 0)})
     finish(work)
     broker.manager.close(clean=False)
     broker.start()
