@@ -252,7 +252,7 @@ async def test_fetch_of_an_idle_follower_checks_no_partition() -> None:
 
 
 @on_virtual_time
-async def test_change_of_brokers_makes_only_members_of_new_registrations_active() -> None:
+async def test_change_of_brokers_activates_members_of_new_registrations_only() -> None:
     """With thousands of partitions, the next fetch of every other follower would check all of them."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
