@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from storage.directory.directory_checkpoints import Committed
 from storage.directory.log_directory import LogDirectory
 from storage.files import File, RealFile, RealFiles
 from storage.log.log import Log
@@ -170,7 +171,9 @@ def test_checkpoint_flushes_its_content_and_its_name(tmp_path: Path) -> None:
     directory = LogDirectory.open(tmp_path, disk, 1, "c1", None)
     replaced: list[tuple[str, bool]] = []
     disk.replaced = lambda path, sync: replaced.append((path.name, sync))
-    directory.checkpoints.write_high_watermarks({})
+    tp = TopicPartition("t", 0)
+    log = directory.open_log(tp, config())
+    directory.checkpoints.write_high_watermarks({tp: Committed.of(log, 0)})
     directory.checkpoints.write_recovery_points()
     directory.checkpoints.write_log_starts()
     assert {name for name, sync in replaced if sync} == {
