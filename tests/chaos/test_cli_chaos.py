@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tidelog.cli.program import run
+from tidelog.errors import LocalError
+from verify.chaos.commands import chaos
 from verify.chaos.commands.chaos_lines import show
 from verify.chaos.load import Load
 from verify.chaos.run import Request, Result
@@ -42,6 +44,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "injects faults into the cluster at 127.0.0.1:1: pass --yes to confirm",
         ),
         (["--kafka-clients", "17"], 2, "17 is not in the range"),
+        (["--idle-partitions", "-1"], 2, "-1 is not in the range"),
+        (["--idle-partitions", "10001"], 2, "10001 is not in the range"),
+        (["--idle-partitions", "many"], 2, "'many' is not a valid integer"),
         (["--meanwhile", "rain"], 2, "'rain' is not one of 'elections', 'reassignments'"),
         (["surprise"], 2, "surprise"),
     ],
@@ -72,6 +77,27 @@ def test_command_that_repeats_a_run_names_its_kafka_clients(capsys: pytest.Captu
         show(Result((), None, (), Path()), request, kept=False, as_json=False)
         (line,) = [each for each in capsys.readouterr().out.splitlines() if each.startswith("to repeat this run")]
         assert text in line and ("--kafka-clients" in line) == bool(count)
+
+
+def test_idle_partitions_are_part_of_the_requested_load(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = []
+
+    async def take(request: Request, *_: object) -> Result:
+        requests.append(request)
+        raise LocalError("the run ends here")
+
+    monkeypatch.setattr(chaos, "run", take)
+    assert run(["chaos", "--idle-partitions", "3000"]) == 1
+    assert run(["chaos"]) == 1
+    assert [request.load.idle_partitions for request in requests] == [3000, 0]
+
+
+def test_command_that_repeats_a_run_names_its_idle_partitions(capsys: pytest.CaptureFixture[str]) -> None:
+    for count, text in ((3000, " --idle-partitions 3000 "), (0, "")):
+        request = Request(SCENARIOS["all"], ("F1",), 7, 30.0, Load(idle_partitions=count))
+        show(Result((), None, (), Path()), request, kept=False, as_json=False)
+        (line,) = [each for each in capsys.readouterr().out.splitlines() if each.startswith("to repeat this run")]
+        assert text in line and ("--idle-partitions" in line) == bool(count)
 
 
 def test_report_requires_an_empty_directory(tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from array import array
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -120,8 +121,20 @@ def test_report_of_a_long_run_stays_below_five_megabytes() -> None:
     findings = [Finding(key, TP, START, "s" * 5000, ["o" * 5000] * 100) for key in PROMISES for _ in range(100)]
     html = page("long", facts, faults, Verdict([Row(key, key, 1, 10**6) for key in PROMISES], findings))
     assert len(html.encode()) < 5 << 20
-    assert "86 more partitions with fewer events are not drawn" in html
+    assert "86 more partitions with fewer events or without records are not drawn" in html
     assert "999,990 more violations of I1 are not shown." in html
+
+
+def test_partitions_without_records_displace_no_others_in_the_report() -> None:
+    facts = RunFacts(START, START + 10**10)
+    elections = [Span(at(number), at(number + 1), str(number), 1) for number in range(5)]
+    for number in range(100):
+        facts.partitions[TopicPartition("idle", number)] = PartitionFacts(elections)
+    facts.partitions[TopicPartition("orders", 7)] = PartitionFacts(elections[:1], acknowledged=array("q", [at(1)]))
+    facts.partitions[TopicPartition("__consumer_offsets", 3)] = PartitionFacts(elections[:1])
+    html = page("idle", facts, [], None)
+    assert "orders-7" in html and "__consumer_offsets-3" in html
+    assert "38 more partitions with fewer events or without records are not drawn" in html
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from tidelog.aio import Admin
+from tidelog.client.admin.admin_results import PartitionDescription, TopicDescription
 from tidelog.errors import LocalError
 from verify.chaos import run
 from verify.chaos.load import Load
@@ -50,6 +53,7 @@ class Ours:
     """A cluster that receives no requests."""
 
     is_ours = True
+    broker_ids = (1, 2, 3)
     broker_histories = Path("/nowhere")
 
     async def __aenter__(self) -> None:
@@ -92,3 +96,34 @@ def test_run_killed_during_the_check_has_recorded_its_troubles(tmp_path: Path, m
     about = read_about(tmp_path)
     assert about.rows == ["F1", "F6"]
     assert about.troubles == ["the replicas were not level"]
+
+
+class Describing:
+    """An admin that describes an idle topic of two partitions, of which the second one has these facts."""
+
+    def __init__(self, isr: tuple[int, ...] = (1, 2, 3), end: int | None = 0, lag: int = 0) -> None:
+        self._first = PartitionDescription(0, 1, 5, (1, 2, 3), (3, 1, 2), (), 0, 0, 0, {2: 0, 3: 0})
+        self._second = PartitionDescription(1, 2, 5, (2, 3, 1), isr, (), 0, 0, end, {1: 0, 3: lag})
+        self.asked: list[str] = []
+
+    async def describe_topics(self, topics: list[str], timeout_ms: int) -> list[TopicDescription]:
+        self.asked = topics
+        return [TopicDescription("chaos-idle", "id", False, (self._first, self._second))]
+
+
+@pytest.mark.parametrize(
+    ("admin", "is_level"),
+    [
+        (Describing(), True),
+        (Describing(isr=(2, 3)), False),
+        (Describing(end=4), False),
+        (Describing(end=None), False),
+        (Describing(lag=1), False),
+    ],
+    ids=["level", "one not in sync", "not committed", "leader silent", "behind"],
+)
+def test_run_waits_for_idle_partitions_too(tmp_path: Path, admin: Describing, is_level: bool) -> None:
+    request = replace(REQUEST, load=Load(idle_partitions=2))
+    chaos_run = _ChaosRun(request, cast(Cluster, Ours()), tmp_path, Reporter(), asyncio.Event())
+    assert asyncio.run(chaos_run._is_level(cast(Admin, admin))) is is_level
+    assert admin.asked[-1] == "chaos-idle" and len(admin.asked) == 6

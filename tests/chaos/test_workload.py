@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
-from tidelog.errors import LocalError
+from tidelog import NewTopic
+from tidelog.errors import LocalError, TopicAlreadyExistsError
 from tidelog.history.history_files import history_path, read_history
 from tidelog.history.operations import Client
 from tidelog.local.processes.process import Process
 from verify.chaos.load import Load
-from verify.chaos.workload import Workload
+from verify.chaos.workload import Workload, create_topics
 from verify.checker.inputs.run_directory import RunDirectory
 
 #: No broker listens at this address.
@@ -45,6 +47,37 @@ async def test_killed_client_is_replaced_and_continues_its_history(tmp_path: Pat
     assert first.pid != second.pid and not second.running
     assert not workload.failures and second.exit_status == 0
     assert RunDirectory(tmp_path).ending().compacted == {"latest"}
+
+
+@dataclass
+class Creator:
+    """An admin that records what it is asked to create. The topic `exists` exists already."""
+
+    exists: str = "clicks"
+    created: list[tuple[str, int | None, int | None]] = field(default_factory=list)
+    timeouts_ms: list[int] = field(default_factory=list)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Have nothing to close."""
+
+    async def create_topics(self, topics: list[NewTopic], timeout_ms: int) -> None:
+        (topic,) = topics
+        if topic.name == self.exists:
+            raise TopicAlreadyExistsError(topic.name)
+        self.created.append((topic.name, topic.num_partitions, topic.replication_factor))
+        self.timeouts_ms.append(timeout_ms)
+
+
+async def test_topics_of_the_load_and_the_idle_one_are_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = Creator()
+    monkeypatch.setattr("verify.chaos.workload.Admin", lambda *_, **__: admin)
+    await create_topics(NOWHERE, Load(idle_partitions=3_000), brokers=4)
+    assert [name for name, *_ in admin.created] == ["orders", "scattered", "stamped", "latest", "chaos-idle"]
+    assert admin.created[0] == ("orders", 3, 3) and admin.created[-1] == ("chaos-idle", 3_000, 3)
+    assert admin.timeouts_ms[-1] == 120_000
 
 
 async def test_failing_client_is_restarted_a_few_times_and_reported(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from tidelog.aio import Admin
 from tidelog.errors import NonEmptyGroupError, TidelogError, raise_first
 
 _ASK_MS = 5_000
+#: The time in which the brokers delete the topics, of which one may have thousands of partitions.
+_DELETE_MS = 10_000
 #: The time in which clients of a killed run end by themselves, so that their groups are empty.
 _LAST_MEMBERS_S, _LOOK_AGAIN_S = 12.0, 0.5
 
@@ -36,7 +38,7 @@ async def remove(servers: str, prefix: str) -> None:
     deadline = time.monotonic() + _LAST_MEMBERS_S
     async with Admin(servers, client_id="chaos") as admin:
         topics = [name for name in await admin.list_topics(_ASK_MS) if name.startswith(prefix)]
-        await admin.delete_topics(topics, _ASK_MS)
+        await admin.delete_topics(topics, _DELETE_MS)
         while True:
             try:
                 await _remove_groups(admin, prefix)

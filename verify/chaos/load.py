@@ -95,13 +95,14 @@ class Load:
     unsafe_share            percent of the rate for the producers that are not idempotent, one per process of our own
                             clients; 0: none. Processes 0, 1 and 2 use acks=1, acks=all and acks=0, and so on in turn
     groups                  assignment strategies, each with one group; each process runs one member of each group
-    group_prefix            the prefix of the names of all groups
+    group_prefix            the prefix of the names of all groups and of the topic without records
     committers              the number of groups per process without members, whose offsets are only committed and read
     election_interval_ms    the interval of preferred elections of all partitions; 0: none
     reassignment_interval_ms  the interval of reassignments of one partition; 0: none
     delivery_timeout_ms     the time limit of a record's delivery and of most other operations, including retries
     value_bytes             the least and greatest size of most values; one in fifty values is larger
     kafka_processes         the number of processes whose clients are those of confluent-kafka
+    idle_partitions         the partitions of one more topic, which gets no records; 0: no such topic
     """
 
     topics: tuple[LoadTopic, ...] = TOPICS
@@ -117,6 +118,7 @@ class Load:
     delivery_timeout_ms: int = 15_000
     value_bytes: tuple[int, int] = (12, 300)
     kafka_processes: int = 0
+    idle_partitions: int = 0
 
     def __post_init__(self) -> None:
         if not self.topics or self.rate < 1 or self.processes < 1 or self.producers < 1:
@@ -125,6 +127,12 @@ class Load:
     @property
     def tps(self) -> tuple[TopicPartition, ...]:
         return tuple(tp for topic in self.topics for tp in topic.tps)
+
+    @property
+    def all_topics(self) -> tuple[LoadTopic, ...]:
+        """Return the topics to create: those of the clients, and the one without records if there is one."""
+        idle = LoadTopic(self.group_prefix + "idle", self.idle_partitions)
+        return (*self.topics, idle) if self.idle_partitions else self.topics
 
     @property
     def all_processes(self) -> int:

@@ -264,6 +264,7 @@ class _ChaosRun:
         target, load = self.target, self.request.load
         if not target.is_ours:
             self.cleared = target.undo.to_run(*cleanup.command(target.bootstrap_servers, load.group_prefix))
+        self.reporter.status(f"creating topics of {sum(topic.partitions for topic in load.all_topics):,} partitions")
         await create_topics(target.bootstrap_servers, load, len(target.broker_ids))
         target.tps = load.tps
         async with Admin(target.bootstrap_servers, client_id="chaos") as admin:
@@ -315,9 +316,11 @@ class _ChaosRun:
         self.troubles.append(f"some replicas lacked records {MOST_HEALING_S:g} s after the last fault")
 
     async def _is_level(self, admin: Admin) -> bool:
-        described = await admin.describe_topics(sorted({tp.topic for tp in self.target.tps}), _ASK_MS)
+        """Return whether each partition of the load, with records or without, has all replicas in sync and level."""
+        described = await admin.describe_topics([topic.name for topic in self.request.load.all_topics], _ASK_MS)
         return all(
-            partition.high_watermark == partition.log_end_offset is not None
+            len(partition.isr) >= replicas_of(len(self.target.broker_ids))
+            and partition.high_watermark == partition.log_end_offset is not None
             and set((partition.lag or {}).values()) <= {0}
             for topic in described
             for partition in topic.partitions

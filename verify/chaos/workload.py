@@ -21,6 +21,8 @@ from verify.checker.inputs.run_directory import write_compacted
 
 DIRECTORY = "clients"
 _LOOK_AGAIN_S = 0.1
+#: The time in which a topic must be created, and the additional time of each partition.
+_CREATE_MS, _CREATE_PARTITION_MS = 60_000, 20
 #: The time for clients to end, in addition to the time limit of their last operations.
 _END_S = 10.0
 #: After this many unexpected ends a process is not replaced, because new processes would fail as well.
@@ -34,12 +36,13 @@ def replicas_of(brokers: int) -> int:
     return min(3, brokers)
 
 
-async def create_topics(servers: str, load: Load, brokers: int, timeout_ms: int = 60_000) -> None:
+async def create_topics(servers: str, load: Load, brokers: int) -> None:
     """Create the load's topics with min(3, `brokers`) replicas. Existing topics stay unchanged. Other errors are
     raised.
     """
     async with Admin(servers, client_id="workload") as admin:
-        for topic in load.topics:
+        for topic in load.all_topics:
+            timeout_ms = _CREATE_MS + topic.partitions * _CREATE_PARTITION_MS
             with suppress(TopicAlreadyExistsError):
                 await admin.create_topics([topic.new_topic(replicas_of(brokers))], timeout_ms)
 

@@ -32,6 +32,7 @@ _LONGEST_S = 7 * 86_400.0
 #: is acknowledged.
 _LEAST_RATE = 250
 _MOST_RATE, _MOST_BROKERS, _MOST_KAFKA_CLIENTS = 100_000, 9, 16
+_MOST_IDLE_PARTITIONS = 10_000
 #: The interval of the operations that --meanwhile requests.
 _ADMINISTRATOR_MS = 5_000
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -103,6 +104,15 @@ _SCENARIO_HELP = "; ".join(f"{scenario.name}: {scenario.about}" for scenario in 
     help="Processes of Kafka clients (confluent-kafka) that work beside the two processes of our own clients: a "
     "producer, a reader, a client that looks up offsets, and a member of each group.",
 )
+@click.option(
+    "--idle-partitions",
+    type=click.IntRange(0, _MOST_IDLE_PARTITIONS),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="The partitions of one more topic, which gets no records, so that faults hit brokers that hold many "
+    "partitions.",
+)
 @click.option("--keep", is_flag=True, help="Keep the run's directory: histories, logs and data of the brokers.")
 @click.option(
     "--bootstrap-servers",
@@ -123,6 +133,7 @@ def chaos(
     brokers: int | None,
     meanwhile: tuple[str, ...],
     kafka_clients: int,
+    idle_partitions: int,
     keep: bool,
     bootstrap_servers: str | None,
     yes: bool,
@@ -189,6 +200,7 @@ def chaos(
             election_interval_ms=_ADMINISTRATOR_MS if ELECTIONS in meanwhile else 0,
             reassignment_interval_ms=_ADMINISTRATOR_MS if REASSIGNMENTS in meanwhile else 0,
             kafka_processes=kafka_clients,
+            idle_partitions=idle_partitions,
         ),
         brokers or DEFAULT_BROKERS,
         data_dir,

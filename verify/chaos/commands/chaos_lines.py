@@ -116,6 +116,8 @@ def _command(request: Request) -> str:
         command += f" --meanwhile {REASSIGNMENTS}"
     if request.load.kafka_processes:
         command += f" --kafka-clients {request.load.kafka_processes}"
+    if request.load.idle_partitions:
+        command += f" --idle-partitions {request.load.idle_partitions}"
     if request.servers:
         command += f" --bootstrap-servers {request.servers} --yes"
     return f"{command} --seed {request.seed} --seconds {request.seconds:g} --rate {request.load.rate}"

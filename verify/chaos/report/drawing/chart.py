@@ -69,7 +69,9 @@ def chart(facts: RunFacts, faults: Sequence[Injection], gaps: Sequence[Gap]) -> 
     left_out = len(facts.partitions) - len(shown)
     return together(
         palette.legend(),
-        element("p", f"{left_out} more partitions with fewer events are not drawn.") if left_out else None,
+        element("p", f"{left_out} more partitions with fewer events or without records are not drawn.")
+        if left_out
+        else None,
         element(
             "div",
             _background(faults, axis),
@@ -98,14 +100,19 @@ def _brokers(facts: RunFacts) -> list[int]:
 
 
 def _busiest(facts: RunFacts) -> list[TopicPartition]:
-    def events(tp: TopicPartition) -> tuple[int, int]:
+    def events(tp: TopicPartition) -> tuple[bool, int, int]:
         partition = facts.partitions[tp]
-        return len(partition.leaders) + len(partition.isr), len(partition.acknowledged)
+        # A load may have thousands of partitions without records, with as many leaders as the others.
+        has_records = is_internal(tp) or bool(partition.acknowledged)
+        return has_records, len(partition.leaders) + len(partition.isr), len(partition.acknowledged)
+
+    def is_internal(tp: TopicPartition) -> bool:
+        return tp.topic.startswith("__")
 
     # The cluster's internal topics come last.
     return sorted(
         sorted(facts.partitions, key=events, reverse=True)[:MOST_PARTITIONS],
-        key=lambda tp: (tp.topic.startswith("__"), tp),
+        key=lambda tp: (is_internal(tp), tp),
     )
 
 
