@@ -61,6 +61,28 @@ def test_chaos_run_that_kills_leaders_keeps_every_promise(user: Shell, tmp_path:
     assert list((user.home / "chaos").iterdir()) == []
 
 
+@pytest.mark.timeout(1_200)
+def test_chaos_run_keeps_promises_beside_3_000_idle_partitions(user: Shell) -> None:
+    rows = ("F1", "F4", "F6", "F17", "F18")
+    command = (
+        "chaos",
+        "--only",
+        ",".join(rows),
+        "--idle-partitions",
+        "3000",
+        "--seconds",
+        "1",
+        "--seed",
+        "1",
+        "--json",
+    )
+    outcome = user.run(*command, timeout_s=1_000)
+    verdict = json.loads(outcome.output)
+    assert verdict["verdict"]["violated"] == [], verdict["verdict"]["findings"]
+    assert (outcome.status, verdict["shortcomings"]) == (0, []), outcome.complaint
+    assert [row["row"] for row in verdict["rows"] if row["bit"]] == list(rows)
+
+
 def test_ctrl_c_heals_faults_and_prints_the_verdict_on_the_history_so_far(user: Shell) -> None:
     with user.start("chaos", "--scenario", "zombie", "--seconds", "600", "--seed", "1") as process:
         wait_for("a broker to be paused", lambda: brokers_in(user, "T"), timeout_s=120)

@@ -11,6 +11,7 @@ from struct import pack
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from tests.processes.harness.asking import is_served
 from tests.processes.harness.cluster import running_cluster
 from tests.processes.harness.descriptors import begin_to_connect, has_hardly_any_left, limited_to
 from tests.processes.harness.waiting import wait_for
@@ -36,20 +37,6 @@ def metadata_request(size: int = 1_000) -> bytes:
         names.append(pack(">h", length) + b"t" * length)
         left -= 2 + length
     return pack(">ihhihi", size, 3, 1, 1, 0, len(names)) + b"".join(names)
-
-
-def is_served(connection: socket.socket, request: bytes) -> bool:
-    """Return whether the broker responds to the request, and read the response.
-
-    If the broker closes the connection instead, return False.
-    """
-    try:
-        connection.sendall(request)
-        with connection.makefile("rb") as stream:
-            size = int.from_bytes(stream.read(4))
-            return 0 < size == len(stream.read(size))
-    except (ConnectionError, TimeoutError):
-        return False
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 from tidelog.model import Endpoint, TopicPartition
 from tidelog.protocol.kafka.client.connection import Connection
@@ -36,3 +37,17 @@ def ask_to_append(address: str, tp: TopicPartition, value: bytes, acks: int = -1
     answer = ask(address, ProduceRequest(acks, 5000, (ProducePartition(*tp, batch),)))
     assert isinstance(answer, ProduceResponse)
     return answer.partitions[0]
+
+
+def is_served(connection: socket.socket, request: bytes) -> bool:
+    """Return whether the broker responds to the request, and read the response.
+
+    If the broker closes the connection instead, return False.
+    """
+    try:
+        connection.sendall(request)
+        with connection.makefile("rb") as stream:
+            size = int.from_bytes(stream.read(4))
+            return 0 < size == len(stream.read(size))
+    except (ConnectionError, TimeoutError):
+        return False

@@ -22,6 +22,7 @@ from tidelog.errors import TidelogError
 from tidelog.local.broker import broker_command, broker_environment
 from tidelog.local.cluster import LocalCluster
 from tidelog.local.processes.ports import hold_port
+from tidelog.local.processes.process_placement import Placement
 from verify.chaos.targets.sessions import expire
 
 
@@ -256,14 +257,15 @@ def running_cluster(
     zookeeper: str | None = None,
     zookeeper_hosts: str = "",
     histories: Path | None = None,
+    places: Mapping[str, Placement] | None = None,
     **settings: str | int,
 ) -> Iterator[RunningCluster]:
     """Run a cluster. `settings` are brokers' settings; brokers write their histories into `histories`.
 
-    Brokers reach ZooKeeper at `zookeeper`, or start one of their own. The test itself uses `zookeeper_hosts`, if this
-    is another way to the same ZooKeeper.
+    `places` has the placement of processes by broker id ("1"). Brokers reach ZooKeeper at `zookeeper`, or start one of
+    their own. The test itself uses `zookeeper_hosts`, if this is another way to the same ZooKeeper.
     """
-    local = LocalCluster(directory / "data", home=directory / "home", histories=histories)
+    local = LocalCluster(directory / "data", home=directory / "home", histories=histories, places=places)
     try:
         local.start(brokers, zookeeper=zookeeper, settings=settings)
         cluster = RunningCluster(local, zookeeper_hosts)
