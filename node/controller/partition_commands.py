@@ -10,7 +10,7 @@ from cluster.controller.controller import Controller
 from cluster.controller.replicas.capacity import BrokerCapacity
 from node.controller.command_errors import COMMAND_ERRORS, broker_error_of
 from node.controller.controller_term import ControllerTerm
-from node.controller.topic_validation import plan_partitions, plan_reassignment, plan_within
+from node.controller.topic_validation import fit_for_znode, plan_partitions, plan_reassignment, plan_within
 from node.metadata.internal_topics import InternalTopicRules, is_internal
 from node.net.server import due_in
 from node.runtime.condition import holds_for_each
@@ -225,7 +225,7 @@ class PartitionCommands:
                         results[tp] = None
                     except BrokerError as error:
                         results[tp] = error
-                after = before.reassigned(changes)
+                after = fit_for_znode(before.reassigned(changes))
                 if after == before or await term.change_assignment(after):
                     return results
                 self._raise_if_over(deadline_ms)

@@ -9,6 +9,7 @@ from cluster.controller.replicas.capacity import BrokerCapacity
 from cluster.controller.replicas.placement import check_assignment, check_replicas, place_more_replicas, place_replicas
 from cluster.state import ReplicaAssignment, TopicAssignment
 from cluster.uuids import random_uuid
+from cluster.zookeeper.znodes import encode_topic
 from node.metadata.internal_topics import INTERNAL_TOPICS, InternalTopicRules, check_new_partitions
 from storage.configs.log_config import LogConfig
 from tidelog.errors import (
@@ -19,14 +20,18 @@ from tidelog.errors import (
     InvalidRequestError,
     InvalidTopicError,
     NoReassignmentInProgressError,
+    PolicyViolationError,
     TopicAlreadyExistsError,
 )
 from tidelog.model import TopicPartition, validate_topic
 from tidelog.protocol.messages import NewTopic
 from tidelog.protocol.partition_messages import NewPartitions, WantedReplicas
+from tidelog.quantities import count_of, format_size
 
-#: One znode holds the assignment of all partitions of a topic, and ZooKeeper limits a znode to 1 MB.
+#: One znode holds the assignment of all partitions of a topic. ZooKeeper closes the connection if a request has
+#: more than 1 MiB (`jute.maxbuffer`), and a request has other parts too.
 MAX_PARTITIONS = 10_000
+MAX_ASSIGNMENT_BYTES = 512 << 10
 
 
 def plan_topic(
@@ -75,7 +80,7 @@ def plan_topic(
     if len(partitions) > MAX_PARTITIONS:
         raise InvalidPartitionsError(f"a topic has at most {MAX_PARTITIONS} partitions, not {len(partitions)}")
     internal.check_creation(new.name, configs, partitions)
-    return TopicAssignment(new.name, random_uuid(rng), partitions, configs)
+    return fit_for_znode(TopicAssignment(new.name, random_uuid(rng), partitions, configs))
 
 
 def plan_partitions(new: NewPartitions, assignment: TopicAssignment, brokers: Collection[int]) -> TopicAssignment:
@@ -96,7 +101,22 @@ def plan_partitions(new: NewPartitions, assignment: TopicAssignment, brokers: Co
                 f"topic {new.name!r}: the assignment has {len(new.assignment)} partitions, but {len(added)} are added"
             )
         added = check_assignment(new.assignment, brokers, first=len(existing), factor=factor)
-    return assignment.reassigned({number: ReplicaAssignment(replicas) for number, replicas in added.items()})
+    return fit_for_znode(
+        assignment.reassigned({number: ReplicaAssignment(replicas) for number, replicas in added.items()})
+    )
+
+
+def fit_for_znode(assignment: TopicAssignment) -> TopicAssignment:
+    """Return the assignment as it is. Raise PolicyViolationError if it is too large for one znode."""
+    size = len(encode_topic(assignment))
+    if size > MAX_ASSIGNMENT_BYTES:
+        partitions = count_of(len(assignment.partitions), "partition")
+        raise PolicyViolationError(
+            f"topic {assignment.topic!r}: the assignment of {partitions} would have {format_size(size)} in ZooKeeper, "
+            f"and may have {format_size(MAX_ASSIGNMENT_BYTES)}; choose fewer partitions or replicas, or move fewer "
+            "partitions at once"
+        )
+    return assignment
 
 
 def plan_within(

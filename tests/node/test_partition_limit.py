@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from cluster.state import TopicAssignment
 from cluster.zookeeper import znodes
+from node.controller import topic_validation
 from node.metadata.internal_topics import InternalTopicRules
 from node.settings.machine_limits import memory_of_machine, partitions_for
 from tests.node.controller_cluster import Cluster, run
@@ -92,6 +94,32 @@ def test_full_broker_gets_no_replica_and_stops_no_topic() -> None:
         assert "broker 1 cannot take 1 more partitions" in (created.topics[0].error_message or "")
 
     run_with_limit(story)
+
+
+def test_assignment_that_is_too_large_for_a_znode_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create("t", assignment=dict.fromkeys(range(3), (1,)))
+        before = await cluster.brokers[1].zk_client.read_topic("t")
+        assert before is not None
+        monkeypatch.setattr(topic_validation, "MAX_ASSIGNMENT_BYTES", len(znodes.encode_topic(before)))
+        commands = cluster.controller.partitions
+        extended = await commands.create_partitions(CreatePartitionsRequest((NewPartitions("t", 4),), timeout_ms=5000))
+        wanted = (WantedReplicas("t", 0, (2,)),)
+        moved = await commands.alter_reassignments(AlterPartitionReassignmentsRequest(wanted, timeout_ms=5000))
+        created = await cluster.controller.topics.create_topics(
+            CreateTopicsRequest((NewTopic("wide", 20, 3),), timeout_ms=5000, validate_only=True)
+        )
+        for answer in (*extended.topics, *moved.partitions, *created.topics):
+            assert answer.error_code == PolicyViolationError.code
+            assert "choose fewer partitions or replicas" in (answer.error_message or "")
+        assert await cluster.brokers[1].zk_client.read_topic("t") == before
+
+    run(story)
+
+
+def test_largest_topic_with_usual_broker_ids_fits_into_a_znode() -> None:
+    partitions = dict.fromkeys(range(topic_validation.MAX_PARTITIONS), (100_001, 100_002, 100_003))
+    topic_validation.fit_for_znode(TopicAssignment("t", "topic-id", partitions))
 
 
 def test_reordered_replicas_count_once() -> None:
