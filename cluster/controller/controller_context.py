@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from cluster.controller.effects import Effect, SendLeaderAndIsr, SendStopReplica
 from cluster.controller.partition_context import BrokerSets, ElectionPolicy, PartitionContext
+from cluster.controller.replicas.placement import BrokerLoad
 from cluster.controller.replicas.reassignment import ReassignmentProgress
 from cluster.state import BrokerRegistration, PartitionState, TopicAssignment
 from tidelog.model import TopicPartition
@@ -33,6 +35,7 @@ class ControllerContext:
     unreadable_topics   names of topics whose assignments, or some of whose states, cannot be read
     partitions          the context of each partition of `topics`; changed with `put` only
     hosted              by broker id, the partitions of which the broker may have a log
+    preferred           by broker id, how many partitions prefer the broker as leader once their reassignments are over
 
     `put` keeps four sets of partitions, so that the cost of an event depends on how many partitions it changes, and not
     on how many exist:
@@ -50,6 +53,7 @@ class ControllerContext:
         self.unreadable_topics: set[str] = set()
         self.partitions: dict[TopicPartition, PartitionContext] = {}
         self.hosted: dict[int, set[TopicPartition]] = {}
+        self.preferred: Counter[int] = Counter()
         self.in_flight: set[TopicPartition] = set()
         self.waiting: set[TopicPartition] = set()
         self.moving: set[TopicPartition] = set()
@@ -61,6 +65,10 @@ class ControllerContext:
     def put(self, partition: PartitionContext) -> None:
         """Add or replace the context of a partition."""
         tp = partition.topic_partition
+        before = self.partitions.get(tp)
+        if before is None or before.assigned is not partition.assigned:
+            self.preferred.update(partition.assigned.target[:1])
+            self.preferred.subtract(before.assigned.target[:1] if before is not None else ())
         self.partitions[tp] = partition
         _include(self.in_flight, tp, partition.in_flight is not None)
         _include(self.waiting, tp, partition.waits)
@@ -95,6 +103,10 @@ class ControllerContext:
     def held_partitions(self) -> dict[int, int]:
         """Return how many partitions each broker may have a log of, by broker id."""
         return {broker_id: len(hosted) for broker_id, hosted in self.hosted.items()}
+
+    def load(self) -> BrokerLoad:
+        """Return what each broker has of all topics, for the placement of more."""
+        return BrokerLoad(self.preferred, self.held_partitions())
 
     def state_of(self, tp: TopicPartition) -> PartitionState | None:
         """Return the last known state of a partition; None if there is none, or no such partition."""
@@ -148,7 +160,7 @@ class ControllerContext:
         """Remove a topic and all that is known of its partitions; do nothing if the topic is unknown."""
         assignment = self.topics.pop(topic, None)
         for tp in assignment.topic_partitions() if assignment else ():
-            self.partitions.pop(tp, None)
+            self.preferred.subtract(self.partitions.pop(tp).assigned.target[:1])
             for among in (self.in_flight, self.waiting, self.moving, self.moved, *self.hosted.values()):
                 among.discard(tp)
 

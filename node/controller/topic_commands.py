@@ -104,6 +104,7 @@ class TopicCommands:
                     defaults=self._settings.topic_defaults,
                     internal=InternalTopicRules.of(self._settings),
                     rng=self._rng,
+                    load=context.load(),
                 )
 
             live = context.brokers.keys() - context.shutting_down

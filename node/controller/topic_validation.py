@@ -6,7 +6,14 @@ import random
 from collections.abc import Callable, Collection, Set
 
 from cluster.controller.replicas.capacity import BrokerCapacity
-from cluster.controller.replicas.placement import check_assignment, check_replicas, place_more_replicas, place_replicas
+from cluster.controller.replicas.placement import (
+    NO_LOAD,
+    BrokerLoad,
+    check_assignment,
+    check_replicas,
+    place_more_replicas,
+    place_replicas,
+)
 from cluster.state import ReplicaAssignment, TopicAssignment
 from cluster.uuids import random_uuid
 from cluster.zookeeper.znodes import encode_topic
@@ -44,6 +51,7 @@ def plan_topic(
     defaults: LogConfig,
     internal: InternalTopicRules,
     rng: random.Random,
+    load: BrokerLoad = NO_LOAD,
 ) -> TopicAssignment:
     """Return the topic to create, with a new id, its replicas and its own settings, or raise the BrokerError to answer.
 
@@ -52,6 +60,7 @@ def plan_topic(
     num_partitions      used if the request has −1, and so is `replication_factor`
     defaults            the broker's defaults of topic settings, with which the topic's settings are validated
     rng                 chooses the topic id, and the broker at which placement begins
+    load                what the brokers have of the other topics
     """
     validate_topic(new.name)
     if new.name in existing:
@@ -76,25 +85,27 @@ def plan_topic(
         factor = replication_factor if new.replication_factor == -1 else new.replication_factor
         if count > MAX_PARTITIONS:
             raise InvalidPartitionsError(f"a topic has at most {MAX_PARTITIONS} partitions, not {count}")
-        partitions = place_replicas(brokers, count, factor, rng)
+        partitions = place_replicas(brokers, count, factor, rng, load)
     if len(partitions) > MAX_PARTITIONS:
         raise InvalidPartitionsError(f"a topic has at most {MAX_PARTITIONS} partitions, not {len(partitions)}")
     internal.check_creation(new.name, configs, partitions)
     return fit_for_znode(TopicAssignment(new.name, random_uuid(rng), partitions, configs))
 
 
-def plan_partitions(new: NewPartitions, assignment: TopicAssignment, brokers: Collection[int]) -> TopicAssignment:
+def plan_partitions(
+    new: NewPartitions, assignment: TopicAssignment, brokers: Collection[int], load: BrokerLoad = NO_LOAD
+) -> TopicAssignment:
     """Return the topic's assignment with partitions added up to `new.total_count`, or raise the BrokerError to answer.
 
     The new partitions have as many replicas as partition 0: those that the request names, or else replicas that are
-    placed on `brokers`. Internal topics are refused.
+    placed on `brokers`, which have `load` of all topics. Internal topics are refused.
     """
     check_new_partitions(new.name)
     existing = {number: assignment.assigned(number).target for number in assignment.partitions}
     if new.total_count > MAX_PARTITIONS:
         raise InvalidPartitionsError(f"a topic has at most {MAX_PARTITIONS} partitions, not {new.total_count}")
     factor = len(existing[0])
-    added = place_more_replicas(brokers, existing, new.total_count, factor)
+    added = place_more_replicas(brokers, existing, new.total_count, factor, load)
     if new.assignment is not None:
         if len(new.assignment) != len(added):
             raise InvalidReplicaAssignmentError(

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterable, Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.controller.replicas.placement import check_assignment, place_more_replicas, place_replicas
+from cluster.controller.replicas.placement import (
+    Assignment,
+    BrokerLoad,
+    check_assignment,
+    place_more_replicas,
+    place_replicas,
+)
+from tests.cluster.controller_stage import Cluster
 from tidelog.errors import (
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
 )
+from tidelog.model import TopicPartition
 
 
 class Fixed(random.Random):
@@ -26,6 +35,17 @@ class Fixed(random.Random):
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
         return self._values.pop(0)
+
+
+def load_of(topics: Iterable[Assignment]) -> BrokerLoad:
+    placed = [replicas for assignment in topics for replicas in assignment.values()]
+    return BrokerLoad(Counter(each[0] for each in placed), Counter(broker for each in placed for broker in each))
+
+
+def spread(counts: Mapping[int, int], brokers: Iterable[int]) -> int:
+    """Return the difference between the brokers with most and with least."""
+    each = [counts.get(broker, 0) for broker in brokers]
+    return max(each) - min(each)
 
 
 def test_leaders_go_round_and_the_followers_shift_with_each_round() -> None:
@@ -57,10 +77,75 @@ def test_placement_uses_distinct_live_replicas_and_balances_leaders(
     assignment = place_replicas(brokers, partitions, factor, random.Random(seed))
     assert assignment == place_replicas(brokers, partitions, factor, random.Random(seed))
     assert check_assignment(assignment, brokers) == assignment
-    leaders = Counter(replicas[0] for replicas in assignment.values())
-    counts = [leaders[broker] for broker in brokers]
-    assert max(counts) - min(counts) <= 1
+    load = load_of([assignment])
+    assert spread(load.leaders, brokers) <= 1
+    assert spread(load.replicas, brokers) <= 1
     assert all(len(replicas) == factor for replicas in assignment.values())
+
+
+@pytest.mark.parametrize("partitions", [6000, 6001, 6007, 6011])
+def test_twelve_brokers_share_six_thousand_partitions_evenly(partitions: int) -> None:
+    brokers = range(1, 13)
+    for seed in range(3):
+        load = load_of([place_replicas(brokers, partitions, 3, random.Random(seed))])
+        assert spread(load.leaders, brokers) == spread(load.replicas, brokers) == min(partitions % 12, 1)
+
+
+@pytest.mark.parametrize("factor", [1, 2, 3])
+def test_brokers_stay_even_over_many_topics_of_any_size(factor: int) -> None:
+    """A broker has at most one leader, and two replicas, more than any other after each of the new topics."""
+    brokers = range(1, 13)
+    for seed in range(5):
+        source, topics = random.Random(seed), list[Assignment]()
+        while len(topics) < 60:
+            partitions = source.choice([1, 2, 3, 5, 7, 50, 100])
+            topics.append(place_replicas(brokers, partitions, factor, source, load_of(topics)))
+            load = load_of(topics)
+            assert spread(load.leaders, brokers) <= 1
+            assert spread(load.replicas, brokers) <= 2
+
+
+def test_new_topic_is_even_itself_and_gives_the_rest_to_an_empty_broker() -> None:
+    """Broker 4 has just been added. The new topic's load is that of its records, which are not concentrated on it."""
+    load = load_of([place_replicas([1, 2, 3], 300, 3, random.Random(0))])
+    for seed in range(5):
+        placed = load_of([place_replicas([1, 2, 3, 4], 101, 3, random.Random(seed), load)])
+        assert (placed.leaders[4], spread(placed.leaders, range(1, 5))) == (26, 1)
+        assert (placed.replicas[4], spread(placed.replicas, range(1, 5))) == (76, 1)
+
+
+def test_partitions_that_are_added_one_by_one_keep_a_topic_even() -> None:
+    brokers = range(1, 6)
+    topic = place_replicas(brokers, 1, 2, random.Random(0))
+    for total in range(2, 31):
+        topic |= place_more_replicas(brokers, topic, total, 2, load_of([topic]))
+        load = load_of([topic])
+        assert spread(load.leaders, brokers) <= 1
+        assert spread(load.replicas, brokers) <= 1
+
+
+def test_round_that_begins_amid_another_one_adds_the_same_to_each_broker() -> None:
+    """Partitions 7 to 16 are two rounds of five brokers, and no multiple of five begins one of them."""
+    brokers = range(1, 6)
+    topic = place_replicas(brokers, 7, 3, random.Random(0))
+    added = load_of([place_more_replicas(brokers, topic, 17, 3)])
+    assert spread(added.leaders, brokers) == spread(added.replicas, brokers) == 0
+
+
+def test_controller_knows_the_load_after_each_change_of_a_topic() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("kept", (1, 2), (2, 3))
+    cluster.create("deleted", (3, 1))
+    cluster.settle()
+    assert cluster.context.load() == BrokerLoad({1: 1, 2: 1, 3: 1}, {1: 2, 2: 2, 3: 2})
+    cluster.reassign(TopicPartition("kept", 0), 3, 2)
+    assert cluster.context.preferred == {1: 0, 2: 1, 3: 2}, "the target counts while the partition moves"
+    cluster.settle()
+    assert cluster.context.preferred == {1: 0, 2: 1, 3: 2}
+    cluster.context.forget("deleted")
+    assert cluster.context.preferred == {1: 0, 2: 1, 3: 1}
+    cluster.begin_term(2)
+    assert cluster.context.preferred == {2: 1, 3: 2}, "ZooKeeper still has the topic"
 
 
 def test_placement_is_refused_without_enough_brokers() -> None:

@@ -1,9 +1,11 @@
-"""The placement of a new topic's replicas on brokers."""
+"""The placement of new partitions' replicas on brokers."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from tidelog.errors import (
     InvalidPartitionsError,
@@ -14,13 +16,30 @@ from tidelog.errors import (
 Assignment = dict[int, tuple[int, ...]]
 
 
-def place_replicas(
-    brokers: Collection[int], partitions: int, replication_factor: int, source: random.Random
-) -> Assignment:
-    """Return the replicas of each partition, the preferred leader first, by Kafka's rack-unaware round robin.
+@dataclass(frozen=True, slots=True)
+class BrokerLoad:
+    """The load of brokers before a placement: by broker id, the partitions that prefer it as leader, and replicas."""
 
-    Leaders rotate, and followers shift by one more each round. Leaders, and the followers of each broker, are therefore
-    spread evenly. `source` chooses the first broker and the first shift.
+    leaders: Mapping[int, int]
+    replicas: Mapping[int, int]
+
+
+NO_LOAD = BrokerLoad({}, {})
+
+
+def place_replicas(
+    brokers: Collection[int],
+    partitions: int,
+    replication_factor: int,
+    source: random.Random,
+    load: BrokerLoad = NO_LOAD,
+) -> Assignment:
+    """Return the replicas of each partition, the preferred leader first.
+
+    A round is as many partitions as there are brokers. All complete rounds are placed by Kafka's rack-unaware round
+    robin: leaders rotate, and followers shift by one more each round. Each broker then has as many leaders and replicas
+    as any other. The remaining partitions go to the brokers that have least, so that the brokers stay even over many
+    topics. `source` chooses the first broker and the first shift, and `load` is that of the other topics.
 
     InvalidPartitionsError if `partitions` is not positive. InvalidReplicationFactorError if the factor is not positive
     or exceeds the number of brokers.
@@ -35,16 +54,20 @@ def place_replicas(
         )
     ring = sorted(brokers)
     start, shift = source.randrange(len(ring)), source.randrange(len(ring))
-    return _go_round(ring, range(partitions), replication_factor, start, shift)
+    return _place(ring, range(partitions), replication_factor, start, shift, {}, load)
 
 
 def place_more_replicas(
-    brokers: Collection[int], existing: Assignment, total: int, replication_factor: int
+    brokers: Collection[int],
+    existing: Assignment,
+    total: int,
+    replication_factor: int,
+    load: BrokerLoad = NO_LOAD,
 ) -> Assignment:
     """Return the replicas of the partitions to be added only, continuing the round robin of the existing ones.
 
-    `total` is the new number of partitions. InvalidPartitionsError if it adds none. InvalidReplicationFactorError if
-    the factor exceeds the number of brokers.
+    `total` is the new number of partitions, and `load` is that of all topics. InvalidPartitionsError if `total` adds
+    none. InvalidReplicationFactorError if the factor exceeds the number of brokers.
     """
     if total <= len(existing):
         raise InvalidPartitionsError(f"the topic already has {len(existing)} partitions, and {total} would add none")
@@ -54,18 +77,35 @@ def place_more_replicas(
         )
     ring = sorted(brokers)
     start = next((index for index, broker in enumerate(ring) if broker >= existing[0][0]), 0)
-    return _go_round(ring, range(len(existing), total), replication_factor, start, start)
+    shift = start + len(existing) // len(ring)
+    return _place(ring, range(len(existing), total), replication_factor, start, shift, existing, load)
+
+
+def _place(
+    ring: Sequence[int],
+    partitions: Sequence[int],
+    replication_factor: int,
+    start: int,
+    shift: int,
+    existing: Assignment,
+    load: BrokerLoad,
+) -> Assignment:
+    in_rounds = len(partitions) - len(partitions) % len(ring)
+    placed = _go_round(ring, partitions[:in_rounds], replication_factor, start, shift)
+    # Complete rounds add the same to each broker, so that they do not change which broker has least.
+    rest = _place_evenly(
+        [*ring[start:], *ring[:start]], len(partitions) - in_rounds, replication_factor, existing, load
+    )
+    return placed | dict(zip(partitions[in_rounds:], rest, strict=True))
 
 
 def _go_round(
     ring: Sequence[int], partitions: Iterable[int], replication_factor: int, start: int, shift: int
 ) -> Assignment:
     assignment: Assignment = {}
-    for partition in partitions:
-        if partition and partition % len(ring) == 0:
-            shift += 1
-        first = (partition + start) % len(ring)
-        followers = [ring[_follower(first, shift, index, len(ring))] for index in range(replication_factor - 1)]
+    for count, partition in enumerate(partitions):
+        first, moved = (partition + start) % len(ring), shift + count // len(ring)
+        followers = [ring[_follower(first, moved, index, len(ring))] for index in range(replication_factor - 1)]
         assignment[partition] = (ring[first], *followers)
     return assignment
 
@@ -76,6 +116,33 @@ def _follower(first: int, shift: int, index: int, brokers: int) -> int:
     The index is never the leader's (`first`), because the distance is between 1 and brokers − 1.
     """
     return (first + 1 + (shift + index) % (brokers - 1)) % brokers
+
+
+def _place_evenly(
+    ring: Sequence[int], count: int, replication_factor: int, existing: Assignment, load: BrokerLoad
+) -> list[tuple[int, ...]]:
+    """Return the replicas of `count` partitions, each on the brokers that have least.
+
+    The brokers are compared by what they have of this topic (`existing`), then by what they have in all (`load`).
+    Among equal brokers, the first one of `ring` leads, and the next ones behind the leader follow.
+    """
+    leads = Counter(replicas[0] for replicas in existing.values())
+    holds = Counter(broker for replicas in existing.values() for broker in replicas)
+    # Leaders come first, because a broker that leads a later partition should not follow an earlier one.
+    leaders: list[int] = []
+    for _ in range(count):
+        least = min(ring, key=lambda b: (leads[b], load.leaders.get(b, 0), holds[b], load.replicas.get(b, 0)))
+        leads[least] += 1
+        holds[least] += 1
+        leaders.append(least)
+    placed: list[tuple[int, ...]] = []
+    for leader in leaders:
+        behind = ring.index(leader) + 1
+        others = [*ring[behind:], *ring[: behind - 1]]
+        followers = sorted(others, key=lambda b: (holds[b], load.replicas.get(b, 0)))[: replication_factor - 1]
+        holds.update(followers)
+        placed.append((leader, *followers))
+    return placed
 
 
 def check_assignment(
