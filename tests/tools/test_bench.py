@@ -205,6 +205,11 @@ def test_name_selects_benchmarks_by_prefix_and_each_row_once() -> None:
         select(["latency", "nonsense"])
 
 
+def test_whole_name_selects_only_the_benchmark_of_that_name() -> None:
+    assert [benchmark.name for benchmark in select(["scale-1000"])[0]] == ["scale-1000"]
+    assert [benchmark.name for benchmark in select(["scale-100"])[0]] == ["scale-1000", "scale-10000"]
+
+
 def reading(*complaints: str) -> Callable[[Sequence[str], Path, Sequence[str]], Reading]:
     """Return a dump tool that finds a record and these faults."""
     return lambda command, directory, files: Reading(Counter(records=1), list(complaints))

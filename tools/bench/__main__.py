@@ -77,7 +77,7 @@ def status(results: Results, dump_check: KafkaDumpCheck, *, dump_check_required:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures Tidelog on this machine.")
     parser.add_argument(
-        "names", metavar="NAME", nargs="*", help="a table, or the beginning of a benchmark's name; see --list"
+        "names", metavar="NAME", nargs="*", help="a table, or a benchmark's name or its beginning; see --list"
     )
     parser.add_argument("--list", action="store_true", help="show the names of the benchmarks, and exit")
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="how often each benchmark runs [default: 3]")

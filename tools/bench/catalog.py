@@ -66,11 +66,12 @@ TABLES: Mapping[str, Sequence[str]] = {
 def select(names: Sequence[str]) -> tuple[list[Benchmark], list[Figure]]:
     """Return the benchmarks that `names` select, in the order in which they run, and the rows to show.
 
-    A name is that of a table, or the beginning of a benchmark's name. No names select all benchmarks. The rows are the
-    figures of the table or of the benchmarks; a benchmark that measures only the bound of a row is selected, too.
+    A name is that of a table or of a benchmark, or else the beginning of benchmarks' names. No names select all
+    benchmarks. The rows are the figures of the table or of the benchmarks; a benchmark that measures only the bound of
+    a row is selected, too.
     Raises ValueError with the names that are unknown.
     """
-    unknown = [name for name in names if name not in TABLES and not _beginning_with(name)]
+    unknown = [name for name in names if name not in TABLES and not _named(name)]
     if unknown:
         known = [*TABLES, *(benchmark.name for benchmark in BENCHMARKS)]
         raise ValueError(f"no benchmark {', '.join(unknown)}: there are {', '.join(known)}")
@@ -85,8 +86,10 @@ def _rows(name: str) -> list[Figure]:
     if name in TABLES:
         figures = {figure.key: figure for benchmark in BENCHMARKS for figure in benchmark.figures}
         return [figures[key] for key in TABLES[name]]
-    return [figure for benchmark in _beginning_with(name) for figure in benchmark.figures]
+    return [figure for benchmark in _named(name) for figure in benchmark.figures]
 
 
-def _beginning_with(name: str) -> list[Benchmark]:
-    return [benchmark for benchmark in BENCHMARKS if benchmark.name.startswith(name)]
+def _named(name: str) -> list[Benchmark]:
+    """Return the benchmark of this name, or else those whose names begin with it."""
+    exact = [benchmark for benchmark in BENCHMARKS if benchmark.name == name]
+    return exact or [benchmark for benchmark in BENCHMARKS if benchmark.name.startswith(name)]
