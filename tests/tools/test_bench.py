@@ -208,6 +208,7 @@ def test_name_selects_benchmarks_by_prefix_and_each_row_once() -> None:
 def test_whole_name_selects_only_the_benchmark_of_that_name() -> None:
     assert [benchmark.name for benchmark in select(["scale-1000"])[0]] == ["scale-1000"]
     assert [benchmark.name for benchmark in select(["scale-100"])[0]] == ["scale-1000", "scale-10000"]
+    assert {row.key.partition(".")[0] for row in select(["scale-group"])[1]} == {"scale-group"}
 
 
 def reading(*complaints: str) -> Callable[[Sequence[str], Path, Sequence[str]], Reading]:

@@ -21,7 +21,7 @@ from tools.bench.groups import commits, look_ups, offsets_load, rebalance
 from tools.bench.kafka_clients.comparisons import COMPARISONS
 from tools.bench.records import columns, commands, consume, end_to_end, latency, memory, produce
 from tools.bench.results import Figure
-from tools.bench.scale import partitions
+from tools.bench.scale import busy, connections, one_group, partitions, twelve_brokers
 from tools.bench.spark import spark_read
 from tools.bench.without_cluster import checker, codec, hardware_floor, kafka_listener, storage
 
@@ -54,6 +54,10 @@ BENCHMARKS: list[Benchmark] = [
     kafka_listener.BENCHMARK,
     kafka_peers.BENCHMARK,
     *partitions.BENCHMARKS,
+    twelve_brokers.BENCHMARK,
+    one_group.BENCHMARK,
+    connections.BENCHMARK,
+    busy.BENCHMARK,
 ]
 
 #: Names that stand for a whole table, with the keys of its rows.

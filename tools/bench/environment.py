@@ -30,7 +30,7 @@ _END_MS = 10_000
 
 
 class ClusterUnderTest:
-    """A running local cluster of REPLICAS brokers; `local` reaches its processes, and `admin` is a client of it."""
+    """A running local cluster of REPLICAS brokers or more; `local` has its processes, and `admin` is a client of it."""
 
     def __init__(self, local: LocalCluster) -> None:
         self.local = local
@@ -141,15 +141,15 @@ class BenchEnvironment:
         return self._shared is not None
 
     @contextmanager
-    def fresh_cluster(self, **settings: int) -> Iterator[ClusterUnderTest]:
-        """Start a cluster of REPLICAS brokers in an empty directory, and yield it; then stop and remove it.
+    def fresh_cluster(self, brokers: int = REPLICAS, **settings: int) -> Iterator[ClusterUnderTest]:
+        """Start a cluster of so many brokers in an empty directory, and yield it; then stop and remove it.
 
         The brokers have the shipped settings, except for those given.
         """
         with self.fresh_directory() as directory:
             local = LocalCluster(directory / "data", home=directory / "home")
             try:
-                local.start(REPLICAS, settings=settings)
+                local.start(brokers, settings=settings)
                 cluster = ClusterUnderTest(local)
                 try:
                     yield cluster
@@ -187,8 +187,8 @@ class Benchmark:
     measure: Callable[[BenchEnvironment], Mapping[str, float]]
 
 
-def wait_for(what: str, look: Callable[[], T | None], timeout_s: float = 60) -> T:
-    """Call `look` every 20 ms until its value is true, and return that value.
+def wait_for(what: str, look: Callable[[], T | None], timeout_s: float = 60, *, every_s: float = _LOOK_AGAIN_S) -> T:
+    """Call `look` after pauses of `every_s` until its value is true, and return that value.
 
     Raises NotMeasured, which begins with `what`, if there is none within `timeout_s`.
     """
@@ -198,7 +198,7 @@ def wait_for(what: str, look: Callable[[], T | None], timeout_s: float = 60) -> 
             return found
         if time.monotonic() >= deadline:
             raise NotMeasured(f"{what}: not within {timeout_s:.0f} s")
-        time.sleep(_LOOK_AGAIN_S)
+        time.sleep(every_s)
 
 
 def command(name: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
 import uvloop
 
 from tidelog import TopicPartition
+from tidelog.protocol.kafka.client.connection import Connection
 from tools.bench.environment import BenchEnvironment, Benchmark, ClusterUnderTest
 from tools.bench.groups import group_calls
 from tools.bench.profile import profiled
@@ -51,29 +52,31 @@ def measure(env: BenchEnvironment) -> dict[str, float]:
 
 
 async def _commit(cluster: ClusterUnderTest, groups: Sequence[str], tp: TopicPartition, seconds: float) -> list[float]:
-    """Let all groups commit for `seconds` after a warm-up, and return the seconds that each counted commit took.
-
-    Each group has one commit in flight, and all groups of a coordinator share a connection.
-    """
+    """Let all groups commit for `seconds` after a warm-up. All groups of a coordinator share a connection."""
     found = await group_calls.ready(cluster.bootstrap_servers, groups)
-    took: list[float] = []
     async with AsyncExitStack() as stack:
-        connections = {
-            address: await stack.enter_async_context(group_calls.connection_to(address))
-            for address in set(found.values())
-        }
-        begin = time.perf_counter() + _WARM_UP_S
+        connections = await group_calls.connections_by_group(stack, found)
+        await commit_for(connections, tp, _WARM_UP_S)
+        return await commit_for(connections, tp, seconds)
 
-        async def commit_for(group: str) -> None:
-            offset, started = 0, time.perf_counter()
-            while started < begin + seconds:
-                await group_calls.commit(connections[found[group]], group, {tp: offset})
-                ended = time.perf_counter()
-                if started >= begin:
-                    took.append(ended - started)
-                offset, started = offset + 1, ended
 
-        await asyncio.gather(*map(commit_for, groups))
+async def commit_for(connections: Mapping[str, Connection], tp: TopicPartition, seconds: float) -> list[float]:
+    """Let all groups commit for `seconds`, each on its connection, and return the seconds that each commit took.
+
+    Each group has one commit in flight.
+    """
+    took: list[float] = []
+    end = time.perf_counter() + seconds
+
+    async def commit(group: str, connection: Connection) -> None:
+        offset, started = 0, time.perf_counter()
+        while started < end:
+            await group_calls.commit(connection, group, {tp: offset})
+            ended = time.perf_counter()
+            took.append(ended - started)
+            offset, started = offset + 1, ended
+
+    await asyncio.gather(*(commit(group, connection) for group, connection in connections.items()))
     return took
 
 

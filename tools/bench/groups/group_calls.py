@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from tidelog.errors import BrokerError, TidelogError, error_for, raise_first
 from tidelog.model import Endpoint, TopicPartition
@@ -33,6 +33,14 @@ async def connection_to(address: str) -> AsyncIterator[Connection]:
         yield connection
     finally:
         connection.close()
+
+
+async def connections_by_group(stack: AsyncExitStack, found: Mapping[str, str]) -> dict[str, Connection]:
+    """Return a connection to each group's coordinator; groups of one coordinator share it, until `stack` is closed."""
+    opened = {
+        address: await stack.enter_async_context(connection_to(address)) for address in dict.fromkeys(found.values())
+    }
+    return {group: opened[address] for group, address in found.items()}
 
 
 async def find(bootstrap_servers: str, groups: Iterable[str]) -> dict[str, str]:
@@ -80,8 +88,8 @@ async def ready(bootstrap_servers: str, groups: Iterable[str]) -> dict[str, str]
     """
     found = await find(bootstrap_servers, groups)
     deadline = time.monotonic() + TIMEOUT_MS / 1e3
-    for group, address in found.items():
-        async with connection_to(address) as connection:
+    async with AsyncExitStack() as stack:
+        for group, connection in (await connections_by_group(stack, found)).items():
             while True:
                 try:
                     await committed(connection, group, [])

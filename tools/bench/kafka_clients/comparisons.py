@@ -16,6 +16,7 @@ from tools.bench.kafka_clients.mock_cluster import mock_cluster
 from tools.bench.kafka_clients.target import Target, TidelogTarget
 from tools.bench.records.load import in_words
 from tools.bench.results import Figure, NotMeasured
+from tools.bench.scale import many_groups
 
 PREFIX = "kafka-clients"
 #: Seconds that a real Kafka is under load before the first figure, because the JVM compiles meanwhile.
@@ -234,5 +235,17 @@ COMPARISONS: list[Comparison] = [
         f"{failover.PARTITIONS} partitions, a record to each every {failover.PACE_S * 1e3:.0f} ms; default settings",
         (Row("gap", "SIGKILL of a leader to the next acknowledgement", "s", "≤ 0.5"),),
         lambda target, _: failover.measure(target),
+    ),
+    Comparison(
+        "scale-groups",
+        f"{many_groups.GROUPS:,} groups with one commit in flight each, on connections of their own, by asyncio on "
+        f"uvloop, after {many_groups.WARM_UP_S:.0f} s that do not count",
+        (
+            Row("rate", f"commits of {many_groups.GROUPS:,} groups, one partition each", "/s", "≥ 1 × Kafka"),
+            Row("p50", "… p50", "ms"),
+            Row("p99", "… p99", "ms"),
+            Row("cpu", "… CPU of the brokers for a thousand commits", "s"),
+        ),
+        many_groups.measure,
     ),
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import shutil
 import socket
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from tidelog.errors import LocalError
 from tidelog.local.java import find_java
+from tools.bench.kafka_clients.open_files import allow_connections
 from tools.bench.kafka_clients.target import Target
 from tools.bench.results import NotMeasured
 from tools.check.toolbox import NotRun, kafka_jars
@@ -43,12 +43,7 @@ def measure_connections(target: Target) -> dict[str, float]:
 
 
 def _connect(target: Target, stack: ExitStack) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < CONNECTIONS + 1_000:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (CONNECTIONS + 1_000, hard))
-        except (OSError, ValueError):
-            raise NotMeasured(f"{CONNECTIONS} connections need more open files than {hard} (ulimit -n)") from None
+    allow_connections(CONNECTIONS)
     addresses = [server.rpartition(":") for server in target.bootstrap_servers.split(",")]
     for number in range(CONNECTIONS):
         host, _, port = addresses[number % len(addresses)]

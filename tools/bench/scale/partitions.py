@@ -15,10 +15,9 @@ from tools.bench import machine
 from tools.bench.clusters.cluster_failover import gap
 from tools.bench.environment import MIN_IN_SYNC, REPLICAS, BenchEnvironment, Benchmark, ClusterUnderTest, wait_for
 from tools.bench.results import Figure
+from tools.bench.scale.idle import cpu_percent
 
 _TOPIC = "wide"
-_SETTLE_S = 8.0
-_WATCH_S = 15.0
 _PATIENCE_S = 600
 #: The aim of each figure by the number of partitions and the part of its key after the dot.
 _AIMS = {
@@ -69,9 +68,8 @@ def _life_of_a_topic(cluster: ClusterUnderTest, partitions: int, say: Callable[[
     cluster.admin.create_topics([new], timeout_ms=_PATIENCE_S * 1000)
     cluster.wait_in_sync(_TOPIC, _PATIENCE_S)
     note("create", time.monotonic() - started)
-    cpu, memory = _idle(cluster)
-    note("idle-cpu", cpu)
-    note("memory", memory)
+    note("idle-cpu", cpu_percent(cluster.broker_pids))
+    note("memory", max(map(machine.resident_mb, cluster.broker_pids)))
     tps = [TopicPartition(_TOPIC, number) for number in range(partitions)]
     victim = cluster.leader_of_some(tps, controller=False)[0]
     note("stop", _seconds(lambda: _stop(cluster, victim)))
@@ -88,16 +86,6 @@ def _life_of_a_topic(cluster: ClusterUnderTest, partitions: int, say: Callable[[
     cluster.admin.create_topics([NewTopic(_TOPIC, 1, REPLICAS)])
     note("delete", time.monotonic() - started)
     return found
-
-
-def _idle(cluster: ClusterUnderTest) -> tuple[float, float]:
-    """Return the CPU of all brokers in % of a core, and the memory of the largest one in MB."""
-    pids = cluster.broker_pids
-    time.sleep(_SETTLE_S)
-    before, started = machine.cpu_time(pids), time.monotonic()
-    time.sleep(_WATCH_S)
-    used = machine.cpu_time(pids).since(before).total / (time.monotonic() - started)
-    return 100 * used, max(map(machine.resident_mb, pids))
 
 
 def _stop(cluster: ClusterUnderTest, broker_id: int) -> None:

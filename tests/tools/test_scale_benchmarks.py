@@ -1,0 +1,137 @@
+"""The benchmarks of many brokers, members, groups and connections: what they plan, and each at a small size."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cluster.controller.replicas.placement import place_replicas
+from tidelog import TopicPartition
+from tidelog.errors import RebalanceInProgressError
+from tools.bench.environment import BenchEnvironment, ClusterUnderTest
+from tools.bench.groups.look_ups import fill
+from tools.bench.groups.member import group_of, slowest_rebalance
+from tools.bench.kafka_clients.target import TidelogTarget
+from tools.bench.results import Figure, NotMeasured
+from tools.bench.scale import busy, connections, idle, many_groups, one_group, twelve_brokers
+from tools.bench.scale.findings import Findings
+
+
+def test_spread_counts_a_broker_that_does_not_occur() -> None:
+    assert twelve_brokers.spread([1, 1, 2], [1, 2]) == 1
+    assert twelve_brokers.spread([1, 1, 2], [1, 2, 3]) == 2
+
+
+def test_moved_replicas_leave_the_broker_and_keep_the_others_even() -> None:
+    placed = place_replicas(range(1, 13), 600, 3, random.Random(0))
+    before = {TopicPartition("wide", number): replicas for number, replicas in placed.items()}
+    moves = twelve_brokers.moves_from(12, before, range(1, 13))
+    assert moves.keys() == {tp for tp, replicas in before.items() if 12 in replicas}
+    for tp, replicas in moves.items():
+        assert len(set(replicas)) == 3
+        assert all(old in (new, 12) for old, new in zip(before[tp], replicas, strict=True))
+    after = {**before, **moves}.values()
+    held = [broker for replicas in after for broker in replicas]
+    assert 12 not in Counter(held)
+    assert twelve_brokers.spread(held, range(1, 12)) <= 2
+    assert twelve_brokers.spread((replicas[0] for replicas in after), range(1, 12)) <= 1
+
+
+class Heart:
+    """A member whose third heartbeat fails."""
+
+    def __init__(self) -> None:
+        self.beats = 0
+
+    async def heartbeat(self) -> None:
+        self.beats += 1
+        if self.beats == 3:
+            raise RebalanceInProgressError("others join")
+
+
+def test_heartbeats_take_turns_until_one_fails() -> None:
+    hearts: Any = [Heart(), Heart()]
+    with pytest.raises(RebalanceInProgressError):
+        asyncio.run(one_group.send_heartbeats(hearts, 0.0))
+    assert [heart.beats for heart in hearts] == [3, 2]
+
+
+def test_value_is_shown_as_soon_as_it_is_found() -> None:
+    said: list[str] = []
+    findings = Findings(said.append)
+    findings.note(Figure("made-up.rate", "a made-up rate", "MB/s"), 1234.5)
+    assert findings.values == {"made-up.rate": 1234.5}
+    assert said == ["      a made-up rate: 1,230 MB/s"]
+
+
+# --- at a small size, on real brokers ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterUnderTest]:
+    """Run four brokers, because the reassignment needs another broker than the three of a partition."""
+    env = BenchEnvironment(tmp_path_factory.mktemp("bench"), 0.2, print)
+    with env.fresh_cluster(4, leader_imbalance_check_interval_seconds=1) as started:
+        yield started
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle, "SETTLE_S", 0.1)
+    monkeypatch.setattr(idle, "WATCH_S", 0.2)
+    monkeypatch.setattr(many_groups, "WARM_UP_S", 0.1)
+
+
+@pytest.mark.slow
+def test_members_rebalance_send_heartbeats_and_leave(cluster: ClusterUnderTest, short_waits: None) -> None:
+    tps = cluster.create_topic(10)
+    findings = Findings(print)
+    asyncio.run(one_group.measure_group(cluster.bootstrap_servers, cluster.broker_pids, tps, 5, findings))
+    assert {figure.key for figure in one_group.BENCHMARK.figures} - findings.values.keys() == {"scale-group.idle"}
+    assert findings.values["scale-group.last-join"] > 0 < findings.values["scale-group.cooperative"]
+
+    async def assigned_to_others() -> None:
+        async with group_of(cluster.bootstrap_servers, tps, "range", 3) as members:
+            assert sorted(len(member.owned) for member in members) == [3, 3, 4], "members of the first group are gone"
+            with pytest.raises(NotMeasured, match="10 of 9 partitions are assigned"):
+                await slowest_rebalance(members, tps[:9], 1)
+
+    asyncio.run(assigned_to_others())
+
+
+@pytest.mark.slow
+def test_commits_of_many_groups_are_counted(
+    cluster: ClusterUnderTest, short_waits: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(many_groups, "GROUPS", 20)
+    found = many_groups.measure(TidelogTarget(cluster), 0.5)
+    assert found.keys() == {"rate", "p50", "p99", "cpu"}
+    assert found["rate"] > 0 < found["p50"] <= found["p99"]
+
+
+@pytest.mark.slow
+def test_connections_are_measured_beside_look_ups(cluster: ClusterUnderTest, short_waits: None) -> None:
+    findings = Findings(print)
+    asyncio.run(connections.measure_connections(cluster, fill(cluster, 1, 1_000), 20, findings))
+    assert findings.values.keys() == {figure.key for figure in connections.BENCHMARK.figures}
+    assert findings.values["scale-connections.p50"] > 0 < findings.values["scale-connections.p50-ratio"]
+
+
+@pytest.mark.slow
+def test_busy_partitions_are_measured_beside_idle_ones(cluster: ClusterUnderTest, short_waits: None) -> None:
+    ratios = {idle: Figure(f"beside-{idle}", "a ratio", "×") for idle in (2, 5)}
+    found = busy.measure_beside(cluster, 0.2, ratios, Findings(print))
+    assert found.keys() == {"scale-busy.rate", "beside-2", "beside-5"}
+    assert min(found.values()) > 0
+
+
+@pytest.mark.slow
+def test_leaders_return_to_a_broker_and_its_replicas_move_away(cluster: ClusterUnderTest) -> None:
+    found = twelve_brokers.measure_cluster(cluster, 12, Findings(print))
+    assert found.keys() == {figure.key for figure in twelve_brokers.BENCHMARK.figures}
+    assert found["scale-brokers.leaders"] <= 1 and found["scale-brokers.replicas"] <= 2
