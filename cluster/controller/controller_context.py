@@ -35,14 +35,14 @@ class ControllerContext:
     unreadable_topics   names of topics whose assignments, or some of whose states, cannot be read
     partitions          the context of each partition of `topics`; changed with `put` only
     hosted              by broker id, the partitions of which the broker may have a log
-    preferred           by broker id, how many partitions prefer the broker as leader once their reassignments are over
+    preferred           by broker id, how many partitions have it as their preferred leader after their reassignments
 
     `put` keeps four sets of partitions, so that the cost of an event depends on how many partitions it changes, and not
     on how many exist:
     in_flight           those with a write in flight
-    waiting             those that wait for another event than the outcome of a write (`PartitionContext.waits`)
+    waiting             those that wait for brokers, a timeout, or a new leader epoch (`PartitionContext.waits`)
     moving              those that are being reassigned
-    moved               those of them whose context has changed since `take_moved`
+    moved               the partitions of `moving` whose context has changed since the last `take_moved`
     """
 
     def __init__(self, default_policy: ElectionPolicy) -> None:

@@ -138,9 +138,9 @@ class PartitionContext:
 
     @property
     def waits(self) -> bool:
-        """Return whether the next decision depends on another event than the outcome of a write or a change of the ISR.
+        """Return whether the partition waits for an answer of a broker, a timeout, or a new leader epoch.
 
-        Such events are a new leader epoch that is due, answers of brokers, and timeouts.
+        Outcomes of writes and changes of the ISR do not count.
         """
         return bool(
             self.epoch_bump

@@ -136,12 +136,13 @@ class ZkClient(StateZnodes):
             created = False
             try:
                 await self._store.multi([Create(path, data, ephemeral=True), Set(znodes.BROKER_IDS, b"")])
-                created = True
             except TransactionFailedError as error:
                 if not isinstance(error.cause, NodeExistsError):
                     raise error.cause from error
             except OutcomeUnknownError:
                 await self._retrying.pause()
+            else:
+                created = True
             node = await self._retrying.get_or_none(path)
             if node is None:
                 continue

@@ -46,7 +46,7 @@ from tidelog.errors import IneligibleReplicaError, NotControllerError, NotLeader
 from tidelog.model import NO_LEADER, Endpoint, TopicPartition
 from tidelog.protocol.control_messages import LeaderAndIsrResponse, LogEndsResponse, StopReplicaResponse
 from tidelog.protocol.messages import Request, Response
-from tidelog.quantities import count_of, first_of
+from tidelog.quantities import MOST_NAMED, count_of, first_of
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +58,6 @@ _WRITES = 250
 _RECOVERY_CHECK_S = 1.0
 #: How often unreadable topics are read again, because no watch fires when an administrator repairs their data.
 _UNREADABLE_TOPICS_CHECK_S = 10.0
-#: The number of partitions that one log line names at most.
-_MAX_NAMED = 5
 
 
 class ControllerTerm:
@@ -487,7 +485,7 @@ class ControllerTerm:
                 }
                 log.info(
                     "broker %d reports %s: %s", broker.broker_id, count_of(len(ends), "log end"),
-                    first_of([f"{tp}: {end}" for tp, end in ends.items()], _MAX_NAMED),
+                    first_of([f"{tp}: {end}" for tp, end in ends.items()], MOST_NAMED),
                 )  # fmt: skip
                 self.perform(self.controller.log_ends_reported(broker.broker_id, ends, asked))
             case _:

@@ -318,6 +318,8 @@ class Broker:
             self._logs,
             self._health.why_not_ready,
             lambda: self._dynamic.current.max_broker_partitions,
+            self._clients,
+            lambda: min(self._environment.max_connections, self._dynamic.current.max_connections),
         )
         more = {
             **group_handlers(self._coordinator, in_zookeeper),

@@ -41,7 +41,7 @@ class LeaderEpochFence:
 
     @property
     def controller_epoch(self) -> int:
-        """Return the latest controller epoch that was recorded here, also for a deleted log, or −1."""
+        """Return the latest controller epoch that was recorded here, including deleted logs, or −1."""
         return self._controller_epoch
 
     def acted_on(self, replica: Replica) -> Leadership | None:

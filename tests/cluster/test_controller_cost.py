@@ -1,6 +1,6 @@
 """The controller's work for a change of one partition does not depend on how many other partitions there are.
 
-The work is counted in lines of Python that are executed, and in loops over a container of all partitions, which run
+The work is counted in lines of Python that are executed, and in loops over `ControllerContext.partitions`, which run
 inside the interpreter. Both counts are exact, so that the number of lines must be the same for 100 partitions and for
 10,000.
 """
@@ -102,7 +102,7 @@ def fail_a_disk(cluster: Cluster) -> None:
     cluster.settle()
 
 
-def hear_that_a_replica_is_online(cluster: Cluster) -> None:
+def report_an_online_replica(cluster: Cluster) -> None:
     cluster.play(cluster.controller.replicas_answered(2, [WIDE], []))
 
 
@@ -133,7 +133,7 @@ def delete_one_replica(cluster: Cluster) -> None:
     cluster.play(cluster.controller.replicas_stopped(broker_id, tps[:1]))
 
 
-def let_a_second_pass(cluster: Cluster) -> None:
+def let_five_seconds_pass(cluster: Cluster) -> None:
     cluster.play(cluster.controller.time_passed(5_000))
 
 
@@ -142,17 +142,17 @@ CHANGES = [
     pytest.param(cluster_of, change_isr_of_the_wide_topic, id="the ISR of one partition of the wide topic"),
     pytest.param(cluster_of, elect_another_leader, id="an election"),
     pytest.param(cluster_of, fail_a_disk, id="a replica on a failed disk"),
-    pytest.param(cluster_of, hear_that_a_replica_is_online, id="an answer that changes nothing"),
+    pytest.param(cluster_of, report_an_online_replica, id="an answer that changes nothing"),
     pytest.param(cluster_of, create_a_topic_and_elect, id="a new topic"),
     pytest.param(cluster_of, delete_a_topic, id="a deletion"),
     pytest.param(cluster_of, move_a_replica, id="a reassignment"),
-    pytest.param(cluster_of, let_a_second_pass, id="a second in which nothing happens"),
+    pytest.param(cluster_of, let_five_seconds_pass, id="five seconds in which nothing happens"),
     pytest.param(creating, write_one, id="one of many writes in flight"),
     pytest.param(creating, change_isr, id="the ISR of a small topic while many states are written"),
     pytest.param(creating, create_a_topic, id="a new topic while many states are written"),
-    pytest.param(creating, let_a_second_pass, id="a second in which many states are written"),
+    pytest.param(creating, let_five_seconds_pass, id="five seconds in which many states are written"),
     pytest.param(moving, write_one, id="one step of one of many reassignments"),
-    pytest.param(moving, let_a_second_pass, id="a second in which many partitions are reassigned"),
+    pytest.param(moving, let_five_seconds_pass, id="five seconds in which many partitions are reassigned"),
     pytest.param(deleting, delete_one_replica, id="one of many deletions"),
     pytest.param(deleting, change_isr, id="the ISR of a small topic while a wide one is deleted"),
 ]

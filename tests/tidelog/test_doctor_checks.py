@@ -23,7 +23,8 @@ from tidelog.protocol.operator_messages import DescribeBrokerResponse, LogDirect
 GIB = 1 << 30
 DISK = LogDirectoryReport("/d", "", 500 * GIB, 300 * GIB, 1_000_000, 900_000)
 WELL = DescribeBrokerResponse(
-    0, 1, "1.0", 1_000, 60_000, 3, 50, 20_000, "z:2181", 500, 6_000, None, (DISK,), 1_000, 118 << 20, 8 * GIB, 4 * GIB
+    0, 1, "1.0", 1_000, 60_000, 3, 50, 20_000, "z:2181", 500, 6_000, None, (DISK,), 1_000, 118 << 20, 8 * GIB, 4 * GIB,
+    50, 1_000,
 )  # fmt: skip
 METADATA = MetadataResponse(
     "c",
@@ -51,8 +52,10 @@ def test_a_cluster_that_is_well_needs_no_advice() -> None:
     assert {check.state for check in checks} == {State.OK} and not any(check.advice for check in checks)
     assert {check.name for check in checks} == {
         "cluster", "broker 1", "broker 2", "controller", "partitions", "clocks", "versions",
-        "broker 1, disk", "broker 1, files", "broker 1, partitions", "broker 1, memory", "broker 1, ZooKeeper",
-        "broker 2, disk", "broker 2, files", "broker 2, partitions", "broker 2, memory", "broker 2, ZooKeeper",
+    } | {
+        f"broker {number}, {what}"
+        for number in (1, 2)
+        for what in ("disk", "files", "clients", "partitions", "memory", "ZooKeeper")
     }  # fmt: skip
 
 
@@ -96,10 +99,17 @@ def test_disks_that_fill_up(changes: dict[str, Any], state: State) -> None:
     ("open_files", "limit", "state"),
     [(16_000, 20_000, State.OK), (16_001, 20_000, State.WARNING), (-1, 20_000, State.OK), (16_001, -1, State.OK)],
 )
-def test_a_broker_that_may_run_out_of_files(open_files: int, limit: int, state: State) -> None:
+def test_doctor_warns_above_80_percent_of_the_open_file_limit(open_files: int, limit: int, state: State) -> None:
     found = checked(facts(answer(1, open_files=open_files, open_files_limit=limit)), "broker 1, files")
     assert found.state is state
     assert ("raise the limit to 40,000 or more" in found.advice) == (state is State.WARNING)
+
+
+@pytest.mark.parametrize(("held", "state"), [(800, State.OK), (801, State.WARNING)])
+def test_doctor_warns_above_80_percent_of_the_connections(held: int, state: State) -> None:
+    found = checked(facts(answer(1, connections=held)), "broker 1, clients")
+    assert (found.state, found.sentence) == (state, f"{held} of at most 1,000 connections of clients are open")
+    assert ("max.connections" in found.advice) == (state is State.WARNING)
 
 
 def test_partitions_beyond_the_open_files_are_no_problem() -> None:
@@ -107,7 +117,7 @@ def test_partitions_beyond_the_open_files_are_no_problem() -> None:
 
 
 @pytest.mark.parametrize(("held", "state"), [(800, State.OK), (801, State.WARNING), (1_000, State.WARNING)])
-def test_a_broker_that_soon_holds_all_partitions_that_it_may(held: int, state: State) -> None:
+def test_doctor_warns_above_80_percent_of_the_partition_limit(held: int, state: State) -> None:
     found = checked(facts(answer(1, partitions=held)), "broker 1, partitions")
     assert (found.state, found.sentence) == (state, f"{held:,} of at most 1,000 are held (max.broker.partitions)")
     assert ("max.broker.partitions" in found.advice) == (state is State.WARNING)
@@ -122,7 +132,7 @@ def test_limit_of_partitions_is_that_of_the_controller() -> None:
 @pytest.mark.parametrize(
     ("free", "state"), [(8 * GIB // 10, State.WARNING), (GIB, State.OK), (GIB // 8, State.FAILURE)]
 )
-def test_a_broker_whose_machine_runs_out_of_memory(free: int, state: State) -> None:
+def test_doctor_warns_of_little_memory_and_fails_for_hardly_any(free: int, state: State) -> None:
     found = checked(facts(answer(1, free_memory_bytes=free)), "broker 1, memory")
     assert found.state is state and found.sentence.endswith("of 8 GiB are free; the broker uses 118 MiB")
     assert bool(found.advice) == (state is not State.OK)
@@ -131,14 +141,14 @@ def test_a_broker_whose_machine_runs_out_of_memory(free: int, state: State) -> N
 @pytest.mark.parametrize(
     "changes",
     [
-        {"max_partitions": -1, "memory_bytes": -1, "total_memory_bytes": -1, "free_memory_bytes": -1},
-        {"max_partitions": 0, "free_memory_bytes": -1},
-        {"max_partitions": -1, "total_memory_bytes": 0},
+        {"max_partitions": -1, "total_memory_bytes": -1, "free_memory_bytes": -1, "connections": -1},
+        {"max_partitions": 0, "free_memory_bytes": -1, "max_connections": -1},
+        {"max_partitions": -1, "total_memory_bytes": 0, "max_connections": 0},
     ],
 )
 def test_limits_that_a_broker_does_not_report_are_not_checked(changes: dict[str, int]) -> None:
     names = {check.name for check in examine_cluster(facts(answer(1, **changes)))}
-    assert "broker 1, files" in names and not names & {"broker 1, partitions", "broker 1, memory"}
+    assert "broker 1, files" in names and not names & {"broker 1, partitions", "broker 1, memory", "broker 1, clients"}
 
 
 def test_limit_of_partitions_is_unknown_if_the_controller_is_silent() -> None:

@@ -161,8 +161,10 @@ class DescribeBrokerResponse(Response):
     memory_bytes            resident memory of the process
     total_memory_bytes      memory of the machine, or the limit of the container if that is smaller
     free_memory_bytes       the part of it that processes can still get, which includes caches that the system can drop
+    connections             the connections of clients
+    max_connections         the most connections of clients that the broker accepts
 
-    The last four are −1 if they are not known.
+    The last six are −1 if they are not known.
     """
 
     error_code: int
@@ -182,6 +184,8 @@ class DescribeBrokerResponse(Response):
     memory_bytes: int = field(default=-1, metadata=since(1))
     total_memory_bytes: int = field(default=-1, metadata=since(1))
     free_memory_bytes: int = field(default=-1, metadata=since(1))
+    connections: int = field(default=-1, metadata=since(1))
+    max_connections: int = field(default=-1, metadata=since(1))
 
 
 @frozen

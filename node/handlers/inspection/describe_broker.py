@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -34,7 +34,12 @@ class FailedDirectories(Protocol):
 
 
 class BrokerDescription:
-    """The handler of DescribeBroker."""
+    """The handler of DescribeBroker.
+
+    max_partitions    returns the present value of max.broker.partitions
+    connections       the connections of clients
+    max_connections   returns how many of them the broker accepts at present
+    """
 
     def __init__(
         self,
@@ -44,6 +49,8 @@ class BrokerDescription:
         disks: FailedDirectories,
         why_not_ready: Callable[[], str | None],
         max_partitions: Callable[[], int],
+        connections: Sized,
+        max_connections: Callable[[], int],
     ) -> None:
         self._settings = settings
         self._replicas = replicas
@@ -51,6 +58,8 @@ class BrokerDescription:
         self._disks = disks
         self._why_not_ready = why_not_ready
         self._max_partitions = max_partitions
+        self._connections = connections
+        self._max_connections = max_connections
         self._started_ms = replicas.clock.monotonic_ms()
 
     async def describe(self, request: DescribeBrokerRequest) -> DescribeBrokerResponse:
@@ -77,8 +86,10 @@ class BrokerDescription:
             log_directories=machine.log_directories,
             max_partitions=self._max_partitions(),
             memory_bytes=machine.memory_bytes,
-            total_memory_bytes=memory_of_machine(),
+            total_memory_bytes=machine.total_memory_bytes,
             free_memory_bytes=machine.free_memory_bytes,
+            connections=len(self._connections),
+            max_connections=self._max_connections(),
         )
 
 
@@ -89,6 +100,7 @@ class _Machine(NamedTuple):
     open_files: int
     software_version: str
     memory_bytes: int
+    total_memory_bytes: int
     free_memory_bytes: int
 
 
@@ -98,7 +110,8 @@ def _look(paths: tuple[str, ...], failures: Mapping[str, str]) -> _Machine:
     except OSError:
         open_files = -1
     directories = tuple(_directory(path, failures.get(path, "")) for path in paths)
-    return _Machine(directories, open_files, _software_version(), resident_memory(), free_memory())
+    memory = resident_memory(), memory_of_machine(), free_memory()
+    return _Machine(directories, open_files, _software_version(), *memory)
 
 
 def _directory(path: str, error: str) -> LogDirectoryReport:

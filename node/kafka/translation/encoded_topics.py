@@ -53,8 +53,8 @@ class _Encoded(NamedTuple):
 class EncodedTopics:
     """A cache of encoded topics. The topics whose last use is longest ago are dropped beyond `max_bytes`.
 
-    The metadata cache describes a topic by the same object until the topic changes, so that an entry is valid for that
-    very object.
+    The metadata cache describes a topic by the same object until the topic or the live brokers change, so that an entry
+    is valid for that very object.
     """
 
     def __init__(self, metadata: MetadataCache, max_bytes: int = _MAX_BYTES) -> None:
@@ -66,11 +66,9 @@ class EncodedTopics:
     def array_of(
         self, topics: Iterable[native.TopicMetadata], more: Sequence[MetadataResponseTopic], how: EncodedAs
     ) -> Steps[tuple[MetadataResponseTopic, ...]]:
-        """Return the value of `MetadataResponse.topics` for these topics and `more`.
+        """Return the value of `MetadataResponse.topics`, which can only be encoded, and only in this version.
 
-        The value can only be encoded, and only in this version.
-
-        Yield PAUSE after each few partitions that were encoded.
+        `more` are further topics. Yield PAUSE after every `_PARTITIONS_PER_STEP` partitions that were encoded.
         """
         parts: list[bytes] = []
         unpaused = 0
@@ -84,7 +82,7 @@ class EncodedTopics:
             for piece, encoded in self._pieces(topic, known, how.version):
                 pieces.append(piece)
                 unpaused += encoded
-                if unpaused > _PARTITIONS_PER_STEP:
+                if unpaused >= _PARTITIONS_PER_STEP:
                     unpaused = 0
                     yield PAUSE
             data = _encoded_topic(topic, pieces, how)
@@ -99,7 +97,7 @@ class EncodedTopics:
     def _pieces(topic: native.TopicMetadata, known: _Encoded | None, version: int) -> Iterator[tuple[bytes, int]]:
         """Yield the pieces of a topic, each with how many partitions were encoded for it.
 
-        A piece that is the same as in `known`, what the topic was before, is not encoded again.
+        The bytes of a piece are used again if its partitions equal those of `known`, the topic as it was before.
         """
         before = known.topic.partitions if known is not None else ()
         for number, begin in enumerate(range(0, len(topic.partitions), _PARTITIONS_PER_PIECE)):

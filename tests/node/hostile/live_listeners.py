@@ -141,7 +141,14 @@ class _Handlers:
 
     def __init__(self, node: Node, connections: ClientConnections) -> None:
         description = BrokerDescription(
-            broker_settings(), node.replicas, _Session(), node.directory, lambda: None, lambda: 1000
+            broker_settings(),
+            node.replicas,
+            _Session(),
+            node.directory,
+            lambda: None,
+            lambda: 1000,
+            connections,
+            lambda: 500,
         )
         self._node = node
         self._of_operators = operator_handlers(node.replicas, 1000, description, connections)

@@ -123,6 +123,8 @@ def test_broker_reports_its_limits_from_version_1_on(live: LiveListeners, versio
     memory = (report.memory_bytes, report.free_memory_bytes, report.total_memory_bytes)
     assert report.max_partitions == (1000 if version else -1)
     assert min(memory) > 1 << 20 if version else memory == (-1, -1, -1)
+    assert report.max_connections == (500 if version else -1)
+    assert report.connections >= 1 if version else report.connections == -1
 
 
 @pytest.mark.parametrize(("name", "version"), [("tidelog", 3), ("librdkafka", 3), ("Tidelog", 3), ("", 2), ("", 0)])

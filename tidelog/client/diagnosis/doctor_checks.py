@@ -16,9 +16,9 @@ _MIB, _GIB = 1 << 20, 1 << 30
 #: Free space below which a disk counts as full, or as nearly full.
 _FULL_BYTES, _NEARLY_FULL_BYTES = 256 * _MIB, 20 * _GIB
 _FULL_SHARE, _NEARLY_FULL_SHARE = 0.01, 0.1
-#: The share of the limit of open files, and of `max.broker.partitions`, from which on a warning comes in time.
+#: The share of a limit (open files, connections, partitions) above which the doctor warns.
 _USED_SHARE = 0.8
-#: Log files get half of the open files of a broker, and the connections of clients the most of the rest.
+#: Log files get half of the open files of a broker, and the connections of clients most of the rest.
 _FEW_FILES = 4_000
 #: The part of the memory that is free. Below the second share, the system may end the broker at any time.
 _LITTLE_MEMORY_SHARE, _NO_MEMORY_SHARE = 0.1, 0.02
@@ -94,6 +94,7 @@ def examine_cluster(facts: ClusterFacts) -> list[Check]:
     for name, report in reports.items():
         checks += (_directory(f"{name}, disk", each) for each in report.log_directories)
         checks.append(_open_files(name, report))
+        checks += _connections(name, report)
         checks += _held_partitions(name, report, most)
         checks += _memory(name, report)
         checks.append(_zookeeper_session(name, report))
@@ -195,11 +196,27 @@ def _open_files(name: str, report: DescribeBrokerResponse) -> Check:
     sentence = f"{format_count(report.open_files)} of {most} are open"
     if limit >= 0 and report.open_files > limit * _USED_SHARE:
         advice = (
-            f"raise the limit to {format_count(2 * limit)} or more (ulimit -Hn, LimitNOFILE=), or close connections "
-            "(tidelog clients shows them): the broker refuses connections at its limit"
+            f"raise the limit to {format_count(2 * limit)} or more (ulimit -Hn, LimitNOFILE=): the broker closes log "
+            "files and opens them again, which takes time"
         )
         return Check(name, State.WARNING, sentence, advice)
     return Check(name, State.OK, sentence)
+
+
+def _connections(name: str, report: DescribeBrokerResponse) -> Iterator[Check]:
+    held, most = report.connections, report.max_connections
+    if held < 0 or most <= 0:
+        return
+    sentence = f"{format_count(held)} of at most {format_count(most)} connections of clients are open"
+    name = f"{name}, clients"
+    if held > most * _USED_SHARE:
+        advice = (
+            "close connections (tidelog clients shows them), or raise the limit of open files (ulimit -Hn, "
+            "LimitNOFILE=) and max.connections: more connections are refused"
+        )
+        yield Check(name, State.WARNING, sentence, advice)
+    else:
+        yield Check(name, State.OK, sentence)
 
 
 def _max_partitions(metadata: MetadataResponse | None, answers: Mapping[str, BrokerAnswer]) -> int | None:
