@@ -225,8 +225,12 @@ class PartitionCommands:
                         results[tp] = None
                     except BrokerError as error:
                         results[tp] = error
-                after = fit_for_znode(before.reassigned(changes))
-                if after == before or await term.change_assignment(after):
+                after = before.reassigned(changes)
+                if after == before:
+                    return results
+                if any(wanted.replicas is not None for wanted in reassignments):
+                    fit_for_znode(after)  # a cancellation is always possible, and adds at most half of the limit
+                if await term.change_assignment(after):
                     return results
                 self._raise_if_over(deadline_ms)
 

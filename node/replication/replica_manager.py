@@ -443,7 +443,8 @@ class ReplicaManager:
         try:
             await self.offload(self._logs.checkpoint_high_watermarks, committed)
         except BaseException:  # also a cancellation, because then the outcome of the write is unknown
-            self._changed_high_watermarks |= changed
+            # A replica that was hosted anew meanwhile comes last, so that its value counts.
+            self._changed_high_watermarks = changed | self._changed_high_watermarks
             raise
         self.notice_failures()
 

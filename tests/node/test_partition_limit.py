@@ -117,6 +117,20 @@ def test_assignment_that_is_too_large_for_a_znode_is_not_written(monkeypatch: py
     run(story)
 
 
+def test_reassignment_can_be_cancelled_beyond_the_limit_of_the_znode(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create("t", assignment={0: (1,)})
+        commands = cluster.controller.partitions
+        wanted = (WantedReplicas("t", 0, (2,)),)
+        await commands.alter_reassignments(AlterPartitionReassignmentsRequest(wanted, timeout_ms=5000))
+        monkeypatch.setattr(topic_validation, "MAX_ASSIGNMENT_BYTES", 1)
+        cancelled = (WantedReplicas("t", 0, None),)
+        answer = await commands.alter_reassignments(AlterPartitionReassignmentsRequest(cancelled, timeout_ms=5000))
+        assert [each.error_code for each in answer.partitions] == [0]
+
+    run(story)
+
+
 def test_largest_topic_with_usual_broker_ids_fits_into_a_znode() -> None:
     partitions = dict.fromkeys(range(topic_validation.MAX_PARTITIONS), (100_001, 100_002, 100_003))
     topic_validation.fit_for_znode(TopicAssignment("t", "topic-id", partitions))

@@ -151,6 +151,19 @@ async def test_fetches_name_many_partitions_a_few_at_a_time() -> None:
 
 
 @on_virtual_time
+async def test_session_that_is_lost_early_leaves_no_partition_unnamed() -> None:
+    async with ScriptedFollower() as following:
+        leader = await following.begin(*(replica_of(TopicPartition("t", number)) for number in range(1200)))
+        named_numbers: set[int] = set()
+        for _ in range(3):
+            request, answer = await leader.next_fetch()
+            assert request.session_epoch == 0
+            named_numbers |= {each.partition for each in request.partitions}
+            answer.set_exception(FetchSessionIdNotFoundError())
+        assert named_numbers == set(range(1200))
+
+
+@on_virtual_time
 async def test_many_partitions_align_a_few_at_a_time() -> None:
     async with ScriptedFollower() as following:
         leader = await following.begin(*(replica_of(TopicPartition("t", number), b"a") for number in range(1000)))

@@ -18,7 +18,7 @@ Assignment = dict[int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoad:
-    """The load of brokers before a placement, by broker id: the partitions whose preferred leader it is, and replicas."""
+    """What each broker has before a placement, by broker id: partitions as preferred leader, and replicas."""
 
     leaders: Mapping[int, int]
     replicas: Mapping[int, int]

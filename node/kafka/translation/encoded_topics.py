@@ -50,16 +50,25 @@ class _Encoded(NamedTuple):
         return len(self.data) + sum(map(len, self.pieces))
 
 
+class _Begun(NamedTuple):
+    """A topic of which some pieces are encoded."""
+
+    topic: native.TopicMetadata
+    pieces: list[bytes]
+
+
 class EncodedTopics:
     """A cache of encoded topics. The topics whose last use is longest ago are dropped beyond `max_bytes`.
 
     The metadata cache describes a topic by the same object until the topic or the live brokers change, so that an entry
-    is valid for that very object.
+    is valid for that very object. Requests that arrive while a topic is being encoded go on with its pieces, so that a
+    thousand clients that ask at once cost one encoding.
     """
 
     def __init__(self, metadata: MetadataCache, max_bytes: int = _MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._topics: OrderedDict[str, dict[EncodedAs, _Encoded]] = OrderedDict()  # in the order of their last use
+        self._begun: dict[tuple[str, EncodedAs], _Begun] = {}
         self.size_bytes = 0
         metadata.subscribe(on_deleted=self._deleted)
 
@@ -78,34 +87,55 @@ class EncodedTopics:
                 self._topics.move_to_end(topic.name)
                 parts.append(known.data)
                 continue
-            pieces: list[bytes] = []
-            for piece, encoded in self._pieces(topic, known, how.version):
-                pieces.append(piece)
+            begun = self._begin(topic, how)
+            for encoded in self._add_pieces(begun, known, how.version):
                 unpaused += encoded
                 if unpaused >= _PARTITIONS_PER_STEP:
                     unpaused = 0
                     yield PAUSE
-            data = _encoded_topic(topic, pieces, how)
-            if not topic.error_code:  # clients choose the names of unknown topics
-                self._keep(_Encoded(topic, data, pieces if len(pieces) > 1 else ()), how)
-            parts.append(data)
+            parts.append(self._finish(begun, how))
         count = len(parts) + len(more)
         parts.append(encode_elements(more, MetadataResponse, how.version))
         return cast(tuple[MetadataResponseTopic, ...], EncodedArray(count, parts))
 
-    @staticmethod
-    def _pieces(topic: native.TopicMetadata, known: _Encoded | None, version: int) -> Iterator[tuple[bytes, int]]:
-        """Yield the pieces of a topic, each with how many partitions were encoded for it.
+    def _begin(self, topic: native.TopicMetadata, how: EncodedAs) -> _Begun:
+        """Return the pieces of the topic that other requests have encoded, or begin without any."""
+        begun = self._begun.get((topic.name, how))
+        if begun is None or begun.topic is not topic:
+            begun = _Begun(topic, [])
+            if not topic.error_code:  # clients choose the names of unknown topics
+                self._begun[topic.name, how] = begun
+        return begun
 
-        The bytes of a piece are used again if its partitions equal those of `known`, the topic as it was before.
+    @staticmethod
+    def _add_pieces(begun: _Begun, known: _Encoded | None, version: int) -> Iterator[int]:
+        """Add the missing pieces of a topic; yield after each one how many partitions were encoded for it.
+
+        Other requests may add pieces in between. The bytes of a piece are used again if its partitions equal those of
+        `known`, the topic as it was before.
         """
+        topic, pieces = begun
         before = known.topic.partitions if known is not None else ()
-        for number, begin in enumerate(range(0, len(topic.partitions), _PARTITIONS_PER_PIECE)):
+        while (begin := len(pieces) * _PARTITIONS_PER_PIECE) < len(topic.partitions):
             partitions = topic.partitions[begin : begin + _PARTITIONS_PER_PIECE]
             if known is not None and known.pieces and partitions == before[begin : begin + _PARTITIONS_PER_PIECE]:
-                yield known.pieces[number], 0
+                pieces.append(known.pieces[len(pieces)])
+                yield 0
             else:
-                yield encode_elements(map(_partition, partitions), MetadataResponse, version), len(partitions)
+                pieces.append(encode_elements(map(_partition, partitions), MetadataResponse, version))
+                yield len(partitions)
+
+    def _finish(self, begun: _Begun, how: EncodedAs) -> bytes:
+        """Return the bytes of a topic that has all its pieces, and keep them for later requests."""
+        topic, pieces = begun
+        known = self._topics.get(topic.name, {}).get(how)
+        if known is not None and known.topic is topic:
+            return known.data  # another request has finished the topic
+        data = _encoded_topic(topic, pieces, how)
+        if self._begun.get((topic.name, how)) is begun:
+            del self._begun[topic.name, how]
+            self._keep(_Encoded(topic, data, pieces if len(pieces) > 1 else ()), how)
+        return data
 
     def _keep(self, encoded: _Encoded, how: EncodedAs) -> None:
         name = encoded.topic.name
@@ -116,11 +146,16 @@ class EncodedTopics:
         entries[how] = encoded
         self.size_bytes += encoded.size_bytes
         while self.size_bytes > self._max_bytes:
-            self._deleted((next(iter(self._topics)),))
+            self._drop(next(iter(self._topics)))
+
+    def _drop(self, name: str) -> None:
+        self.size_bytes -= sum(each.size_bytes for each in self._topics.pop(name, {}).values())
 
     def _deleted(self, names: Iterable[str]) -> None:
         for name in names:
-            self.size_bytes -= sum(each.size_bytes for each in self._topics.pop(name, {}).values())
+            self._drop(name)
+        for key in [key for key in self._begun if key[0] in names]:
+            del self._begun[key]
 
 
 def _encoded_topic(topic: native.TopicMetadata, pieces: Sequence[bytes], how: EncodedAs) -> bytes:

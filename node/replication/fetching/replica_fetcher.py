@@ -282,13 +282,14 @@ class ReplicaFetcher:
     # --- fetching --------------------------------------------------------------------------------------------
 
     def _begin_session(self) -> None:
-        """Begin a new fetch session, whose first fetch names all partitions."""
+        """Begin a new fetch session, whose first fetches name all partitions."""
         self._session_id = self._session_epoch = 0
         self._wait_ms = self._settings.max_wait_ms
         self._to_forget.clear()
         for fetch_state in self.partitions.values():
             fetch_state.dropped()
-        self._to_add = dict(self._fetching)
+        # Partitions that no fetch has named yet come first, because sessions may go on ending before their turn.
+        self._to_add = self._to_add | self._fetching
 
     def _is_fetch_due(self, in_flight: int) -> bool:
         if not self._fetching or not in_flight:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -37,6 +37,7 @@ from tidelog.protocol.kafka.messages.metadata import (
     MetadataResponseTopic,
 )
 from tidelog.protocol.kafka.primitives import uuid_from_text
+from tidelog.protocol.kafka.schema import EncodedArray
 
 FEW, MANY = 100, 10_000
 LISTENERS = ("KAFKA", "OUTSIDE")
@@ -240,9 +241,9 @@ def test_changed_topic_costs_the_same_beside_many_partitions() -> None:
     assert lines[0] > 20
 
 
-def test_change_of_one_partition_encodes_one_piece_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    broker = broker_with(MANY)
-    encoded = []
+def count_encoded(monkeypatch: pytest.MonkeyPatch) -> list[MetadataResponsePartition]:
+    """Return a list to which each partition is added that is encoded from now on."""
+    encoded: list[MetadataResponsePartition] = []
     encode_elements = encoded_topics.encode_elements
 
     def counted(elements: Any, message: Any, version: int) -> bytes:
@@ -251,10 +252,46 @@ def test_change_of_one_partition_encodes_one_piece_again(monkeypatch: pytest.Mon
         return encode_elements(listed, message, version)
 
     monkeypatch.setattr(encoded_topics, "encode_elements", counted)
+    return encoded
+
+
+def test_change_of_one_partition_encodes_one_piece_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = broker_with(MANY)
+    encoded = count_encoded(monkeypatch)
     broker.metadata.update(update(state("wide", 5000, leader=2, epoch=1)))
     broker.ask(named("wide"))
     assert 5000 in (each.partition_index for each in encoded)
     assert len(encoded) <= 512
+
+
+def test_requests_at_the_same_time_share_one_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = MetadataCache("c")
+    metadata.update(update(*(state("wide", number) for number in range(5_000)), wide=5_000))
+    cache, how = EncodedTopics(metadata), EncodedAs("KAFKA", NEWEST, _NOT_ASKED)
+    encoded = count_encoded(monkeypatch)
+    together = [SteppedWork(cache.array_of(metadata.describe(("wide",)).topics, (), how)) for _ in range(3)]
+    while not all(each.finished for each in together):
+        for each in together:
+            if not each.finished:
+                each.resume()
+    assert sorted(each.partition_index for each in encoded) == list(range(5_000))
+    first, *others = (b"".join(cast(EncodedArray, each.result).parts) for each in together)
+    assert others == [first] * 2
+    assert cache.size_bytes > 0
+
+
+def test_topic_that_changes_while_it_is_encoded_is_encoded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = MetadataCache("c")
+    metadata.update(update(*(state("wide", number) for number in range(5_000)), wide=5_000))
+    cache, how = EncodedTopics(metadata), EncodedAs("KAFKA", NEWEST, _NOT_ASKED)
+    encoded = count_encoded(monkeypatch)
+    given_up = SteppedWork(cache.array_of(metadata.describe(("wide",)).topics, (), how))
+    given_up.resume()
+    assert not given_up.finished and encoded
+    metadata.update(update(state("wide", 4_999, leader=2, epoch=1)))
+    run_steps(cache.array_of(metadata.describe(("wide",)).topics, (), how))
+    begun = len(encoded) - 5_000
+    assert begun == encoded_topics._PARTITIONS_PER_STEP, "the topic has changed, so that its pieces are made anew"
 
 
 def test_many_partitions_are_encoded_in_bounded_steps() -> None:
