@@ -67,6 +67,12 @@ def first_of(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (f" and {format_count(more)} more" if more > 0 else "")
 
 
+def first_texts(texts: Sequence[str], most: int, noun: str) -> str:
+    """Return the first `most` texts, and how many others there are, if any: a; b; and 3 more groups."""
+    more = len(texts) - most
+    return "; ".join(texts[:most]) + (f"; and {count_of(more, f'more {noun}')}" if more > 0 else "")
+
+
 def ranges_of(numbers: Sequence[int], most: int) -> str:
     """Return ascending numbers of partitions: up to `most` one by one, more of them as ranges: 0–8, 12 and 40 more.
 

@@ -13,6 +13,7 @@ import tidelog.cli
 from tidelog.quantities import (
     count_of,
     first_of,
+    first_texts,
     format_count,
     format_duration,
     format_rate,
@@ -188,3 +189,16 @@ PRINTED_BY_COMMANDS = [
 def test_commands_print_quantities_through_this_module(module: Path) -> None:
     by_hand = [line for line in module.read_text().splitlines() if BY_HAND.search(line)]
     assert [line for line in by_hand if not any(allowed in line for allowed in NOT_FOR_READING)] == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "shown"),
+    [
+        ([], ""),
+        (["a", "b"], "a; b"),
+        (["a", "b", "c"], "a; b; and 1 more group"),
+        (["a", "b", *"c" * 1_000], "a; b; and 1,000 more groups"),
+    ],
+)
+def test_first_texts_are_shown_and_the_others_counted(texts: list[str], shown: str) -> None:
+    assert first_texts(texts, 2, "group") == shown

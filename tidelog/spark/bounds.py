@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 
 from tidelog.errors import ConfigError
 from tidelog.model import TopicPartition
+from tidelog.quantities import first_texts
 from tidelog.spark.offsets import Offsets
 from tidelog.spark.values import AtOffsets, AtTime, AtTimes, Bound, Position, option_of
 
@@ -93,6 +94,4 @@ def _holds(first: int, end: int) -> str:
 
 
 def _listed(wrong: Iterable[str]) -> str:
-    every = list(wrong)
-    more = len(every) - _MAX_NAMED
-    return "; ".join(every[:_MAX_NAMED]) + (f"; and {more} more partitions" if more > 0 else "")
+    return first_texts(list(wrong), _MAX_NAMED, "partition")

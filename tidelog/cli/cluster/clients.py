@@ -20,7 +20,7 @@ from tidelog.cli.common_options import bootstrap_option, json_option, timeout_op
 from tidelog.cli.name_types import BROKER_ID, TOPIC
 from tidelog.cli.terminal.long_tables import show_rows
 from tidelog.errors import TidelogError
-from tidelog.quantities import MOST_NAMED, count_of
+from tidelog.quantities import MOST_NAMED, count_of, first_texts
 
 
 @click.command(cls=Command)
@@ -75,6 +75,5 @@ def clients(
         show_rows(CLIENTS, rows, shows_all=False, whole="--all shows each connection")
     if failed:
         named = [f"broker {broker}: {error}" for broker, error in failed.items()]
-        more = f"; and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
-        reasons = "; ".join(named[:MOST_NAMED]) + more
+        reasons = first_texts(named, MOST_NAMED, "broker")
         raise click.ClickException(f"{count_of(len(failed), 'broker')} of {len(answers)} did not answer: {reasons}")

@@ -20,7 +20,7 @@ from tidelog.cli.terminal.long_tables import Kind, Row, show_rows
 from tidelog.cli.terminal.waiting import print_if_slow
 from tidelog.errors import GroupIdNotFoundError, GroupSubscribedToTopicError, NonEmptyGroupError, TidelogError
 from tidelog.model import TopicPartition
-from tidelog.quantities import MOST_NAMED, count_of, first_of, plural
+from tidelog.quantities import MOST_NAMED, count_of, first_of, first_texts, plural
 
 if TYPE_CHECKING:
     from tidelog.client.admin.admin import Admin
@@ -157,9 +157,7 @@ def delete(
             click.echo(f"deleted the committed offsets of {name} for {_names(topics)}" if topics else f"deleted {name}")
     refusals = [_refused(name, error) for name, error in outcomes.items() if error is not None]
     if len(refusals) > 1:
-        left = len(refusals) - MOST_NAMED
-        more = f"; and {count_of(left, 'more group')}" if left > 0 else ""
-        raise TidelogError("; ".join(map(str, refusals[:MOST_NAMED])) + more)
+        raise TidelogError(first_texts(list(map(str, refusals)), MOST_NAMED, "group"))
     for refusal in refusals:
         raise refusal
 

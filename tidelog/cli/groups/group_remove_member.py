@@ -13,7 +13,7 @@ from tidelog.cli.common_options import bootstrap_option, json_option, timeout_op
 from tidelog.cli.name_types import GROUP
 from tidelog.cli.terminal.waiting import print_if_slow
 from tidelog.errors import TidelogError, UnknownMemberIdError
-from tidelog.quantities import MOST_NAMED, count_of
+from tidelog.quantities import MOST_NAMED, first_texts
 
 if TYPE_CHECKING:
     from tidelog.groups.descriptions import MemberToRemove
@@ -69,9 +69,7 @@ def remove_member(
         hint = ""
         if any(isinstance(error, UnknownMemberIdError) for error in refusals):
             hint = f": tidelog group describe {name} --members shows its members"
-        left = len(refusals) - MOST_NAMED
-        more = f"; and {count_of(left, 'more member')}" if left > 0 else ""
-        raise click.ClickException("; ".join(map(str, refusals[:MOST_NAMED])) + more + hint)
+        raise click.ClickException(first_texts(list(map(str, refusals)), MOST_NAMED, "member") + hint)
 
 
 def _as_json(member: MemberToRemove, error: TidelogError | None) -> dict[str, object]:
