@@ -244,6 +244,7 @@ class FakePartition:
 class FakeCluster:
     """The brokers have ids from 1 and addresses fake:1001, fake:1002, …
 
+    cut_off       the brokers that answer Metadata and nothing else
     wrong_topic   the error for a fetch with the id of an earlier topic of the name
     on_send   called before a client sends a request; an exception that it raises is a defect of that client
     """
@@ -251,6 +252,7 @@ class FakeCluster:
     def __init__(self, brokers: int = 3) -> None:
         self.live = dict.fromkeys(range(1, brokers + 1), True)
         self.hung: set[int] = set()
+        self.cut_off: set[int] = set()
         self.controller = 1
         self.kind = TIDELOG
         self.partitions: dict[str, list[FakePartition]] = {}
@@ -609,7 +611,9 @@ class FakeConnection:
             return
         cluster.requests.append((self._broker, request))
         fault = cluster.fault_of(self._broker, request)
-        while self._broker in cluster.hung:  # noqa: ASYNC110
+        while self._broker in cluster.hung or (  # noqa: ASYNC110
+            self._broker in cluster.cut_off and not isinstance(request, MetadataRequest)
+        ):
             await asyncio.sleep(0.1)
         if fault is Fault.LOSE_REQUEST:
             self.close()

@@ -76,6 +76,25 @@ async def test_a_broker_that_hangs_delays_no_record_of_the_others() -> None:
 
 
 @on_virtual_time
+async def test_leader_that_does_not_answer_is_not_asked_for_its_successor() -> None:
+    """The old leader is cut off from the other brokers, and goes on to report itself. No other broker is connected."""
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    old = partition.leader
+    async with a_producer(cluster, bootstrap_servers=f"fake:{1000 + old}") as producer:
+        await producer.send_and_wait("t", b"a")
+        for broker in cluster.live.keys() - {old}:
+            for connection in list(cluster.connections[broker]):
+                connection.close()
+        cluster.leave_behind(old)
+        cluster.cut_off.add(old)
+        cluster.move(partition)
+        started = seconds()
+        await producer.send_and_wait("t", b"b")
+        assert seconds() - started < 1.5
+
+
+@on_virtual_time
 async def test_a_deadline_does_not_wait_for_the_next_attempt() -> None:
     cluster = FakeCluster()
     cluster.create("t")

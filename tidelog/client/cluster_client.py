@@ -162,22 +162,29 @@ class ClusterClient:
 
         The error is NotLeaderOrFollowerError. From `WATCH_MS` on without an answer, the metadata is refreshed and
         `moved` called once a second. A leader that hangs does not answer, and meanwhile another broker becomes leader.
-        Without this check the caller would learn of the new leader only after `request_timeout_ms`.
+        Without this check the caller would learn of the new leader only after `request_timeout_ms`. The silent leader
+        itself is asked last, because it may be cut off from the other brokers and still report itself as the leader.
         """
         answer = peer.send(request, timeout_ms=timeout_ms)
-        timer = asyncio.get_running_loop().call_later(WATCH_MS / 1000, self._start_leader_watch, answer, moved)
+        watch = partial(self._start_leader_watch, peer.endpoint, answer, moved)
+        timer = asyncio.get_running_loop().call_later(WATCH_MS / 1000, watch)
         answer.add_done_callback(lambda _: timer.cancel())
         return answer
 
-    def _start_leader_watch(self, answer: asyncio.Future[Response], moved: Callable[[ClusterView], bool]) -> None:
+    def _start_leader_watch(
+        self, silent: Endpoint, answer: asyncio.Future[Response], moved: Callable[[ClusterView], bool]
+    ) -> None:
         watch = SupervisedTask(
-            self.background, "the watch for another leader", partial(self._watch_leader, answer, moved)
+            self.background, "the watch for another leader", partial(self._watch_leader, silent, answer, moved)
         )
         watch.start()
         answer.add_done_callback(lambda _: watch.cancel())
 
-    async def _watch_leader(self, answer: asyncio.Future[Response], moved: Callable[[ClusterView], bool]) -> None:
+    async def _watch_leader(
+        self, silent: Endpoint, answer: asyncio.Future[Response], moved: Callable[[ClusterView], bool]
+    ) -> None:
         while True:
+            self._connections.avoid(silent)
             await asyncio.wait({self.refresh_soon()})
             if answer.done():
                 return
