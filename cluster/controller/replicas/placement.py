@@ -18,7 +18,7 @@ Assignment = dict[int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoad:
-    """What each broker has before a placement, by broker id: partitions as preferred leader, and replicas."""
+    """The load before a placement, by broker id: how many partitions prefer it as leader, and how many replicas."""
 
     leaders: Mapping[int, int]
     replicas: Mapping[int, int]
