@@ -56,6 +56,7 @@ SHOWS = {
 #: Blocks of other commands by their first line, and why they are not typed here.
 ELSEWHERE = {
     "scripts/demo": "scripts of a clone; scripts/test runs this test, and tests/tools the parts of the demo",
+    "$ tidelog topic describe lines": "shows 10,000 partitions: tests/tidelog/test_cli_long_tables.py",
     "docker compose up": "needs a container engine: scripts/compose-check types them there",
     "echo hello | kcat": "needs kcat: tests/clients/test_kafka_clients_page.py",
     "from confluent_kafka": "Python: tests/clients/test_kafka_clients_page.py",
