@@ -31,7 +31,7 @@ _MAX_PARTITIONS, _MAX_PARTITIONS_OF_ALL = 1 << 17, 1 << 20
 
 @dataclass(slots=True)
 class _Description:
-    """What a topic's responses say to the clients of one listener while `brokers` are live.
+    """The description of a topic for the clients of one listener. It is valid while `brokers` are live.
 
     partitions   by number, as they were described last
     changed      the numbers of the partitions to describe again

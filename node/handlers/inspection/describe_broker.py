@@ -94,7 +94,7 @@ class BrokerDescription:
 
 
 class _Machine(NamedTuple):
-    """What the process can say about itself and its machine. The names are those of `DescribeBrokerResponse`."""
+    """Facts about the process and its machine, with the names that they have in `DescribeBrokerResponse`."""
 
     log_directories: tuple[LogDirectoryReport, ...]
     open_files: int
