@@ -108,13 +108,14 @@ class Purgatory(Generic[K, Op]):
         self._maybe_rebuild_heap()
         return False
 
-    def check_and_complete(self, key: K) -> int:
-        """Complete the operations that watch `key` and whose condition has come true. Return their number."""
-        watchers = self._watchers.get(key)
-        if not watchers:
-            return 0
+    def check_and_complete(self, *keys: K) -> int:
+        """Complete the operations that watch any of `keys` and whose condition has come true. Return their number.
+
+        Each operation is checked once, because a request may wait for thousands of keys.
+        """
+        watching = dict.fromkeys(operation for key in keys for operation in self._watchers.get(key, ()))
         completed = 0
-        for operation in list(watchers):
+        for operation in watching:
             if not operation.completed and operation.is_satisfied():
                 self._finish(operation, operation.on_complete)
                 completed += 1

@@ -122,8 +122,8 @@ class Purgatories:
         advanced, self._advanced = self._advanced, {}
         for session in active_follower_sessions:
             self.follower_fetches.check_and_complete(session)
+        self.produces.check_and_complete(*advanced)
         for tp in advanced:
-            self.produces.check_and_complete(tp)
             self._consumers_changed(tp)
         if not self._is_checking:
             self._run_due_checks()

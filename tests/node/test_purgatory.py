@@ -65,6 +65,24 @@ def test_key_named_twice_is_watched_once() -> None:
     assert purgatory.check_and_complete("a") == len(purgatory) == 0
 
 
+def test_operation_that_watches_many_changed_keys_is_checked_once() -> None:
+    purgatory: Purgatory[int, Waiting] = Purgatory()
+    changed, checks = set[int](), list[int]()
+
+    def all_changed() -> bool:
+        checks.append(len(changed))
+        return len(changed) == 3
+
+    operation = Waiting(100, all_changed)
+    assert not purgatory.try_complete_else_watch(operation, [1, 2, 3])
+    changed.update((1, 2))
+    assert purgatory.check_and_complete(1, 2) == 0
+    changed.add(3)
+    assert purgatory.check_and_complete(3, 2, 1, 4) == 1
+    assert checks == [0, 2, 3]
+    assert operation.answers == ["complete"]
+
+
 def test_only_an_earlier_deadline_calls_on_earlier() -> None:
     calls = list[str]()
     purgatory: Purgatory[str, Waiting] = Purgatory(on_earlier=lambda: calls.append("earlier"))
