@@ -10,6 +10,7 @@ import pytest
 from node.purgatory.delayed_response import DelayedResponse
 from node.purgatory.gradual_checks import LONGEST_TURN_NS, GradualChecks
 from node.purgatory.purgatory import DelayedOperation, Purgatory
+from node.replication.delayed_produce import DelayedProduce
 from node.replication.purgatories import Purgatories
 from tests.node.client_requests import TP
 from tidelog.model import TopicPartition
@@ -180,6 +181,18 @@ class Turns:
     def watch(self, tp: TopicPartition, operations: list[Counted]) -> None:
         for each in operations:
             self.purgatories.consumer_fetches.try_complete_else_watch(cast(DelayedResponse, each), [tp])
+
+
+def test_produce_to_many_partitions_is_checked_once_in_a_turn() -> None:
+    turns = Turns()
+    produce = Counted(turns.clock)
+    tps = [TopicPartition("wide", number) for number in range(100)]
+    turns.purgatories.produces.try_complete_else_watch(cast(DelayedProduce, produce), tps)
+    for tp in tps:
+        turns.purgatories.high_watermark_rose(tp)
+    [complete_ready] = turns.due
+    complete_ready()
+    assert produce.checks == 2, "one check when it arrives, and one after all changes"
 
 
 @pytest.mark.parametrize(
