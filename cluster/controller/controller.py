@@ -1,8 +1,12 @@
 """The controller: a pure state machine over brokers, topics and partition states.
 
-Events are methods; each returns the effects that the caller performs. The controller's view of a partition is a cache
-of its state znode, and is never trusted alone. A write is conditional on the version that was read. If the version has
-changed (`WriteRefused`), the controller decides again from the state that was found.
+Events are methods; each yields the effects that the caller performs. An event happens while the caller iterates, and
+must end before the next one begins. An event that concerns many partitions also yields pauses, in which the caller lets
+other tasks run.
+
+The controller's view of a partition is a cache of its state znode, and is never trusted alone. A write is conditional
+on the version that was read. If the version has changed (`WriteRefused`), the controller decides again from the state
+that was found.
 
 At most one write of a partition is in flight. Events that concern the partition meanwhile are considered when the
 outcome of the write is known.
@@ -10,7 +14,7 @@ outcome of the write is known.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cluster.controller.controller_context import ControllerContext
@@ -33,6 +37,7 @@ from cluster.controller.liveness import Liveness
 from cluster.controller.partition_context import BrokerSets, ElectionPolicy, PartitionContext
 from cluster.controller.preferred_leaders import imbalanced
 from cluster.controller.replicas.replica_deletion import ReplicaDeletion
+from cluster.controller.steps import in_steps, pause_after
 from cluster.controller.unclean_recovery import LogEnd
 from cluster.state import NO_VERSION, BrokerRegistration, TopicAssignment, VersionedState, WriteState
 from tidelog.errors import BrokerError
@@ -72,7 +77,7 @@ class Controller:
         topics: Mapping[str, TopicAssignment],
         states: Mapping[TopicPartition, VersionedState],
         deletions: Iterable[str] = (),
-    ) -> list[Effect]:
+    ) -> Iterator[Effect]:
         """Take over the cluster state that was read after the election. Called once, before any other event.
 
         The effects open a channel to each broker, send the states and the metadata of all topics, begin `deletions`,
@@ -82,58 +87,60 @@ class Controller:
         context = self.context
         context.brokers = {broker_id: broker for broker_id, broker in brokers.items() if not broker.possibly_short}
         for assignment in topics.values():
-            context.adopt(assignment)
-        self._set_states(states)
-        self._delay_registrations({broker_id: broker for broker_id, broker in brokers.items() if broker.possibly_short})
-        effects: list[Effect] = [OpenChannel(broker) for _, broker in sorted(context.brokers.items())]
-        effects += self.deletions_wanted(deletions)
-        self._bump_epochs(self._led_by_restarted_brokers())
-        writes = self._reconsider(context.topic_partitions())
-        staying = [each for each in context.partitions.values() if each.known and self._stays(each.topic_partition)]
-        complete = [each.topic_partition for each in staying if not self._gets_another_state_soon(each)]
-        # The metadata covers all partitions, because clients also need to know those that wait for a leader.
-        to_clients = [each.topic_partition for each in staying]
-        return effects + self._send_states(complete, to_clients=to_clients, whole=True) + writes + self._bring_online()
+            yield from context.adopt(assignment)
+        yield from self._set_states(states)
+        for _, broker in sorted(context.brokers.items()):
+            yield OpenChannel(broker)
+        yield from self._delay_registrations({id_: broker for id_, broker in brokers.items() if broker.possibly_short})
+        yield from self.deletions_wanted(deletions)
+        yield from self._bump_epochs(filter(self._is_led_by_restarted_broker, context.partitions))
+        yield from self._reconsider(context.topic_partitions())
+        for step in in_steps(context.topic_partitions()):
+            # Clients also need to know the partitions that wait for a leader.
+            to_clients = list(filter(self._stays, step))
+            complete = [tp for tp in to_clients if not self._gets_another_state_soon(context.partitions[tp])]
+            yield from self._send_states(complete, to_clients=to_clients)
+            yield from pause_after(step)
+        yield from self._send_every_topic(context.brokers)
+        yield from self._bring_online()
 
-    def brokers_changed(self, brokers: Mapping[int, BrokerRegistration]) -> list[Effect]:
+    def brokers_changed(self, brokers: Mapping[int, BrokerRegistration]) -> Iterator[Effect]:
         """Compare all current registrations with the known ones, and handle brokers that registered, died, registered
         again, or have other addresses.
 
         A broker with another epoch has died and come back. The controller deals with its death first, and brings the
         broker online when no partition state counts on the earlier registration any more.
         """
-        effects: list[Effect] = []
         context = self.context
         known = context.brokers | context.registering
         gone = {b for b in known if b not in brokers or brokers[b].epoch != known[b].epoch}
         for broker_id in sorted(gone):
-            effects += self._broker_failed(broker_id)
-        effects += self._addresses_changed([b for b in sorted(known.keys() - gone) if brokers[b] != known[b]], brokers)
+            yield from self._broker_failed(broker_id)
+        yield from self._addresses_changed([b for b in sorted(known.keys() - gone) if brokers[b] != known[b]], brokers)
         fresh = {b: broker for b, broker in brokers.items() if b not in known or b in gone}
-        effects += self._note_lost(gone.union(b for b, broker in fresh.items() if broker.possibly_short))
-        self._delay_registrations(fresh)
+        yield from self._note_lost(gone.union(b for b, broker in fresh.items() if broker.possibly_short))
+        yield from self._delay_registrations(fresh)
         affected = {tp for broker_id in gone for tp in context.hosted.get(broker_id, ())}
         affected |= {
             each.topic_partition for each in context.waiting_partitions() if each.epoch_bump or each.liveness_wait
         }
-        effects += self._reconsider(sorted(affected))
-        return effects + self._bring_online() + self.replica_deletion.completed()
+        yield from self._reconsider(sorted(affected))
+        yield from self._bring_online()
+        yield from self.replica_deletion.completed()
 
-    def broker_answered(self, broker_id: int, asked: int) -> list[Effect]:
+    def broker_answered(self, broker_id: int, asked: int) -> Iterator[Effect]:
         """Note that a live registration has answered a request that was sent when `liveness.epoch` was `asked`.
 
         Decide again about the partitions that waited for this proof. An answer of a broker that is not online, or
         without new proof, has no effect.
         """
-        if broker_id not in self.context.brokers or not self.liveness.answered(broker_id, asked):
-            return []
-        return self._reconsider(
-            each.topic_partition for each in self.context.waiting_partitions() if each.waits_for_answer_of(broker_id)
-        )
+        if broker_id in self.context.brokers and self.liveness.answered(broker_id, asked):
+            waiting = self.context.waiting_partitions()
+            yield from self._reconsider(each.topic_partition for each in waiting if each.waits_for_answer_of(broker_id))
 
     def topics_changed(
         self, topics: Mapping[str, TopicAssignment], states: Mapping[TopicPartition, VersionedState]
-    ) -> list[Effect]:
+    ) -> Iterator[Effect]:
         """Compare all current topics with the known ones: forget topics that are gone, and add new ones.
 
         `states` has the states of the partitions of new topics. A topic that is being deleted is forgotten by
@@ -141,13 +148,13 @@ class Controller:
         """
         for topic in sorted(set(self.context.topics) - set(topics)):
             if not self.replica_deletion.is_deleting(topic):
-                self.context.forget(topic)
+                yield from self.context.forget(topic)
         fresh = [assignment for name, assignment in sorted(topics.items()) if name not in self.context.topics]
-        return self.topics_created(fresh, states)
+        yield from self.topics_created(fresh, states)
 
     def topics_created(
         self, assignments: Iterable[TopicAssignment], states: Mapping[TopicPartition, VersionedState] | None = None
-    ) -> list[Effect]:
+    ) -> Iterator[Effect]:
         """Add topics whose assignment has been written; known topics are ignored.
 
         `states` has the states that exist already. A partition without a state gets its first one when a replica is
@@ -156,25 +163,30 @@ class Controller:
         partitions: list[TopicPartition] = []
         for assignment in assignments:
             if assignment.topic not in self.context.topics:
-                self.context.adopt(assignment)
+                yield from self.context.adopt(assignment)
                 partitions += assignment.topic_partitions()
         found = {tp: (states or {})[tp] for tp in partitions if tp in (states or {})}
-        self._set_states(found)
+        yield from self._set_states(found)
         for broker_id, broker in (self.context.brokers | self.context.registering).items():
             if broker.possibly_short:  # the mark was not applied to partitions that could not be read
-                self._mark_suspect(broker_id, found)
-        return (self._send_states(found) if found else []) + self._reconsider(partitions) + self._clear_possibly_short()
+                yield from self._mark_suspect(broker_id, found)
+        for step in in_steps(found):
+            yield from self._send_states(step)
+            yield from pause_after(step)
+        yield from self._reconsider(partitions)
+        yield from self._clear_possibly_short()
 
-    def assignment_written(self, assignment: TopicAssignment) -> list[Effect]:
+    def assignment_written(self, assignment: TopicAssignment) -> Iterator[Effect]:
         """Apply the current assignment of a known topic, with partitions added, reassigned, or completed.
 
         A topic that is unknown or being deleted is ignored.
         """
-        if assignment.topic not in self.context.topics or self.replica_deletion.is_deleting(assignment.topic):
-            return []
-        return self._reconsider(self.context.reassign(assignment)) + self.replica_deletion.completed()
+        if assignment.topic in self.context.topics and not self.replica_deletion.is_deleting(assignment.topic):
+            changed = yield from self.context.reassign(assignment)
+            yield from self._reconsider(changed)
+            yield from self.replica_deletion.completed()
 
-    def states_written(self, outcomes: Iterable[WriteOutcome]) -> list[Effect]:
+    def states_written(self, outcomes: Iterable[WriteOutcome]) -> Iterator[Effect]:
         """Apply the outcomes of `WriteState` effects, send each resulting state to replicas and clients, and decide
         again.
 
@@ -199,34 +211,37 @@ class Controller:
                 continue
             known.append(tp)
             if isinstance(outcome, WriteRefused) and self._stays(tp) and self._waits_for_suspect(tp):
-                self._bump_epochs([tp])
+                yield from self._bump_epochs([tp])
         for broker_id, broker in context.registering.items():
-            if broker.possibly_short:
-                self._mark_suspect(broker_id)  # its previous registration may have joined an ISR meanwhile
-        to_send = list(filter(self._stays, known))
-        effects = self._send_states(to_send) if to_send else []
-        effects += self.replica_deletion.stop_removed(removed)
-        return effects + self._reconsider(known) + self._bring_online() + self.replica_deletion.completed()
+            if broker.possibly_short:  # its previous registration may have joined an ISR meanwhile
+                yield from self._mark_suspect(broker_id)
+        yield from self._send_states(list(filter(self._stays, known)))
+        yield from self.replica_deletion.stop_removed(removed)
+        yield from self._reconsider(known)
+        yield from self._bring_online()
+        yield from self.replica_deletion.completed()
 
     def states_read(
         self, states: Mapping[TopicPartition, VersionedState], topic_ids: Mapping[str, str]
-    ) -> list[Effect]:
+    ) -> Iterator[Effect]:
         """Apply states that leaders have changed, read because of a notification; a state that is not newer is ignored.
 
         Newer states are sent to all brokers for their clients. `topic_ids` are those known when the reading began. A
         state with another topic id may belong to an earlier topic of the same name, and is ignored.
         """
         newer: list[TopicPartition] = []
-        for tp, state in states.items():
-            before = self.context.partitions.get(tp)
-            if before is not None and topic_ids.get(tp.topic) == self.context.topics[tp.topic].topic_id:
-                after = before.read(state)
-                self.context.put(after)
-                if after.known is not before.known:
-                    newer.append(tp)
-        return self._send_and_reconsider(newer)
+        for step in in_steps(states):
+            for tp in step:
+                before = self.context.partitions.get(tp)
+                if before is not None and topic_ids.get(tp.topic) == self.context.topics[tp.topic].topic_id:
+                    after = before.read(states[tp])
+                    self.context.put(after)
+                    if after.known is not before.known:
+                        newer.append(tp)
+            yield from pause_after(step)
+        yield from self._send_and_reconsider(newer)
 
-    def configs_changed(self, configs: Mapping[str, Mapping[str, str]]) -> list[Effect]:
+    def configs_changed(self, configs: Mapping[str, Mapping[str, str]]) -> Iterator[Effect]:
         """Replace the settings of these topics, send their partitions to all brokers if the settings changed, and
         decide again.
 
@@ -235,11 +250,11 @@ class Controller:
         topics = self.context.topics
         changed = [topic for topic in sorted(configs.keys() & topics) if configs[topic] != topics[topic].configs]
         for topic in changed:
-            self.context.set_configs(topic, configs[topic])
+            yield from self.context.set_configs(topic, configs[topic])
         # A partition whose first state is being written is sent, with these settings, once it is written.
-        return self._send_and_reconsider(tp for topic in changed for tp in topics[topic].topic_partitions())
+        yield from self._send_and_reconsider(tp for topic in changed for tp in topics[topic].topic_partitions())
 
-    def log_ends_reported(self, broker_id: int, ends: Mapping[TopicPartition, LogEnd], asked: int) -> list[Effect]:
+    def log_ends_reported(self, broker_id: int, ends: Mapping[TopicPartition, LogEnd], asked: int) -> Iterator[Effect]:
         """Note how far a broker's logs reach, and decide again; the request was sent in liveness epoch `asked`.
 
         A partition whose log ends are not being asked for is ignored.
@@ -250,9 +265,9 @@ class Controller:
             if partition is not None and (query := partition.log_end_query) is not None:
                 self.context.put(replace(partition, log_end_query=query.with_answer(broker_id, ends[tp], asked)))
                 queried.append(tp)
-        return self._reconsider(queried)
+        yield from self._reconsider(queried)
 
-    def time_passed(self, now_ms: int) -> list[Effect]:
+    def time_passed(self, now_ms: int) -> Iterator[Effect]:
         """Start the timers of new waits, and decide again where a wait has timed out since the last call.
 
         Such waits are for absent brokers, for log ends, or for a proof of liveness. `now_ms` is a reading of the
@@ -260,25 +275,26 @@ class Controller:
         """
         brokers, before_ms, self._now_ms = self.context.broker_sets, self._now_ms, now_ms
         due: list[TopicPartition] = []
-        for partition in list(self.context.waiting_partitions()):
-            partition = partition.with_timers_started(now_ms, brokers)
-            self.context.put(partition)
-            timeouts = partition.timeouts()
-            if any(timer.is_over(now_ms, after) and not timer.is_over(before_ms, after) for timer, after in timeouts):
-                due.append(partition.topic_partition)
-        return self._reconsider(due)
+        for step in in_steps(self.context.waiting_partitions()):
+            for partition in step:
+                partition = partition.with_timers_started(now_ms, brokers)
+                self.context.put(partition)
+                times = partition.timeouts()
+                if any(timer.is_over(now_ms, after) and not timer.is_over(before_ms, after) for timer, after in times):
+                    due.append(partition.topic_partition)
+            yield from pause_after(step)
+        yield from self._reconsider(due)
 
-    def log_directory_failed(self, broker_ids: Iterable[int]) -> list[Effect]:
+    def log_directory_failed(self, broker_ids: Iterable[int]) -> Iterator[Effect]:
         """Send LeaderAndIsr for all partitions that these brokers host, so that each answer reports the offline
         replicas.
 
         Brokers that are not online are ignored.
         """
-        effects: list[Effect] = []
         for broker_id in sorted(self.context.brokers.keys() & set(broker_ids)):
-            hosted = filter(self._stays, self.context.hosted.get(broker_id, ()))
-            effects += self.context.leader_and_isr(hosted, [broker_id])
-        return effects
+            for step in in_steps(filter(self._stays, self.context.hosted.get(broker_id, ()))):
+                yield from self.context.leader_and_isr(step, [broker_id])
+                yield from pause_after(step)
 
     def replicas_answered(
         self,
@@ -286,7 +302,7 @@ class Controller:
         online: Collection[TopicPartition],
         offline: Collection[TopicPartition],
         lacking: Collection[TopicPartition] = (),
-    ) -> list[Effect]:
+    ) -> Iterator[Effect]:
         """Note which replicas a broker reported as online, as offline, or as lacking committed records, and decide
         again.
 
@@ -304,9 +320,10 @@ class Controller:
                 changed.append(tp)
                 any_failed |= after.offline > before.offline or after.with_loss > before.with_loss
                 self.context.put(after)
-        return self._note_lost([broker_id] if any_failed else []) + self._reconsider(changed)
+        yield from self._note_lost([broker_id] if any_failed else [])
+        yield from self._reconsider(changed)
 
-    def leadership_ended(self, broker_id: int, epochs: Mapping[TopicPartition, int]) -> list[Effect]:
+    def leadership_ended(self, broker_id: int, epochs: Mapping[TopicPartition, int]) -> Iterator[Effect]:
         """Begin new leader epochs for partitions that a broker led in these epochs before a restart that went
         unnoticed.
 
@@ -318,25 +335,27 @@ class Controller:
             if (state := self.context.state_of(tp)) is not None
             and (state.leader, state.leader_epoch) == (broker_id, epochs[tp])
         ]
-        self._bump_epochs(ended)
-        return self._reconsider(ended)
+        yield from self._bump_epochs(ended)
+        yield from self._reconsider(ended)
 
-    def shutdown_wanted(self, broker_id: int) -> list[Effect]:
+    def shutdown_wanted(self, broker_id: int) -> Iterator[Effect]:
         """Begin a controlled shutdown: the broker hands over its leaderships where possible, and leaves the ISRs.
 
         The broker leaves an ISR only if no write of that partition is in flight; a repeated request removes it later. A
         broker that is not online is ignored.
         """
         if broker_id not in self.context.brokers:
-            return []
+            return
         self.context.shutting_down.add(broker_id)
-        effects = self._note_lost([broker_id])
-        for partition in list(self.context.hosted_by(broker_id)):
-            if partition.in_flight is None and self._stays(partition.topic_partition):
-                self.context.put(replace(partition, evict_shutting_down=True))
-        return effects + self._reconsider(sorted(self.context.hosted.get(broker_id, ())))
+        yield from self._note_lost([broker_id])
+        for step in in_steps(self.context.hosted_by(broker_id)):
+            for partition in step:
+                if partition.in_flight is None and self._stays(partition.topic_partition):
+                    self.context.put(replace(partition, evict_shutting_down=True))
+            yield from pause_after(step)
+        yield from self._reconsider(sorted(self.context.hosted.get(broker_id, ())))
 
-    def elections_wanted(self, tps: Iterable[TopicPartition], *, unclean: bool = False) -> list[Effect]:
+    def elections_wanted(self, tps: Iterable[TopicPartition], *, unclean: bool = False) -> Iterator[Effect]:
         """Request an election of each partition: of its preferred leader if in sync, or of any live replica if
         `unclean`.
 
@@ -346,53 +365,56 @@ class Controller:
         """
         requested = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
         wanted = [tp for tp in tps if self.context.state_of(tp) is not None and self._stays(tp)]
-        for tp in wanted:
-            self.context.put(replace(self.context.partitions[tp], requested_election=requested))
-        return self._reconsider(wanted)
+        for step in in_steps(wanted):
+            for tp in step:
+                self.context.put(replace(self.context.partitions[tp], requested_election=requested))
+            yield from pause_after(step)
+        yield from self._reconsider(wanted)
 
-    def preferred_elections_wanted(self, percentage: int) -> list[Effect]:
-        """Request preferred elections if others lead more than `percentage` % of the partitions that prefer one broker.
-
-        An election is then requested for each of that broker's partitions that another broker leads, or none.
-        Partitions that are being reassigned are left out and do not count.
-        """
-        leaders = {
-            tp: (partition.replicas[0], partition.known.state.leader)
-            for tp, partition in self.context.partitions.items()
-            if partition.known is not None and self._stays(tp) and partition.reassignment is None
-        }
-        return self.elections_wanted(imbalanced(leaders, percentage))
-
-    def deletions_wanted(self, topics: Iterable[str]) -> list[Effect]:
+    def deletions_wanted(self, topics: Iterable[str]) -> Iterator[Effect]:
         """Begin to delete topics: drop their partitions' work, and have all live brokers delete their replicas.
 
         Only the request is removed for a topic that does not exist. A topic that is already being deleted is ignored.
         """
-        effects: list[Effect] = []
         for topic in topics:
             if not self.replica_deletion.is_deleting(topic):
-                effects += self.replica_deletion.delete(topic)
+                yield from self.replica_deletion.delete(topic)
                 known = self.context.topics.get(topic)
-                for tp in known.topic_partitions() if known else ():
-                    self.context.put(self.context.partitions[tp].without_work())
-        return effects + self.replica_deletion.completed()
+                for step in in_steps(known.topic_partitions() if known else ()):
+                    for tp in step:
+                        self.context.put(self.context.partitions[tp].without_work())
+                    yield from pause_after(step)
+        yield from self.replica_deletion.completed()
 
-    def replicas_stopped(self, broker_id: int, tps: Iterable[TopicPartition]) -> list[Effect]:
+    def replicas_stopped(self, broker_id: int, tps: Iterable[TopicPartition]) -> Iterator[Effect]:
         """Note that a broker has deleted its replicas of these partitions.
 
         The effects remove each topic, or complete each reassignment, for which this was the last live replica to
         delete.
         """
         self.replica_deletion.on_stopped(broker_id, tps)
-        return self.replica_deletion.completed()
+        yield from self.replica_deletion.completed()
 
-    def topic_removed(self, topic: str) -> list[Effect]:
+    def topic_removed(self, topic: str) -> Iterator[Effect]:
         """Forget a deleted topic, and its deletion, when its znodes are removed."""
+        yield from self.context.forget(topic)
         self.replica_deletion.on_topic_removed(topic)
-        self.context.forget(topic)
-        return self._clear_possibly_short()
+        yield from self._clear_possibly_short()
 
     # --- queries -------------------------------------------------------------------------------------
+
+    def away_from_preferred(self, percentage: int) -> list[TopicPartition]:
+        """Return the partitions to elect the preferred leaders of, in order.
+
+        If other brokers lead more than `percentage` % of the partitions that prefer one broker, these are the ones that
+        other brokers lead. Partitions that are being reassigned are left out and do not count.
+        """
+        leaders = {
+            tp: (partition.replicas[0], partition.known.state.leader)
+            for tp, partition in self.context.partitions.items()
+            if partition.known is not None and self._stays(tp) and partition.reassignment is None
+        }
+        return imbalanced(leaders, percentage)
 
     def every_topic(self) -> dict[str, str]:
         """Return the ids of all topics that are not being deleted, by name; "" for topics that cannot be read."""
@@ -428,13 +450,12 @@ class Controller:
 
     # --- decisions -----------------------------------------------------------------------------------
 
-    def _reconsider(self, tps: Iterable[TopicPartition]) -> list[Effect]:
-        """Decide about these partitions, store their new contexts, and return the effects of the decisions.
+    def _reconsider(self, tps: Iterable[TopicPartition]) -> Iterator[Effect]:
+        """Decide about these partitions, store their new contexts, and yield the effects of the decisions.
 
         A partition that is unknown, has a write in flight, or belongs to a topic that is being deleted is skipped.
         """
         brokers = self.context.broker_sets
-        effects: list[Effect] = []
         probed: set[int] = set()
         log_ends_of: dict[int, list[TopicPartition]] = {}
         confirmed: list[TopicPartition] = []
@@ -443,26 +464,29 @@ class Controller:
             state = self.context.state_of(tp)
             return state is not None and state.leader in brokers.online - brokers.shutting_down
 
-        for tp in sorted(tps, key=is_led):  # partitions without a leader first, because clients wait for them
-            partition = self.context.partitions.get(tp)
-            if partition is None or partition.in_flight is not None or not self._stays(tp):
-                continue
-            for decision in self._decide(partition, brokers):
-                match decision:
-                    case Write(state):
-                        expected = NO_VERSION if partition.known is None else partition.known.partition_epoch
-                        effects.append(WriteState(tp, state, expected))
-                    case Ask(Question.LOG_ENDS, asked):
-                        for broker_id in asked:
-                            log_ends_of.setdefault(broker_id, []).append(tp)
-                    case Ask(_, asked):
-                        probed.update(asked)
-                    case ConfirmRemoval():
-                        confirmed.append(tp)
-        effects += self._delete_removed_replicas(confirmed)
+        for step in in_steps(sorted(tps, key=is_led)):  # first those without a leader, because clients wait for them
+            for tp in step:
+                partition = self.context.partitions.get(tp)
+                if partition is None or partition.in_flight is not None or not self._stays(tp):
+                    continue
+                for decision in self._decide(partition, brokers):
+                    match decision:
+                        case Write(state):
+                            expected = NO_VERSION if partition.known is None else partition.known.partition_epoch
+                            yield WriteState(tp, state, expected)
+                        case Ask(Question.LOG_ENDS, asked):
+                            for broker_id in asked:
+                                log_ends_of.setdefault(broker_id, []).append(tp)
+                        case Ask(_, asked):
+                            probed.update(asked)
+                        case ConfirmRemoval():
+                            confirmed.append(tp)
+            yield from pause_after(step)
+        yield from self._delete_removed_replicas(confirmed)
         if probed:
-            effects.append(SendMetadata(tuple(sorted(probed))))
-        return effects + [AskLogEnds(broker_id, tuple(asked)) for broker_id, asked in sorted(log_ends_of.items())]
+            yield SendMetadata(tuple(sorted(probed)))
+        for broker_id, replicas in sorted(log_ends_of.items()):
+            yield AskLogEnds(broker_id, tuple(replicas))
 
     def _decide(self, partition: PartitionContext, brokers: BrokerSets) -> Iterator[Decision]:
         """Yield decisions about a partition until one is final: Write, Wait or Nothing.
@@ -479,34 +503,38 @@ class Controller:
             yield decision
         self.context.put(partition)
 
-    def _delete_removed_replicas(self, tps: Collection[TopicPartition]) -> list[Effect]:
+    def _delete_removed_replicas(self, tps: Collection[TopicPartition]) -> Iterator[Effect]:
         """Have brokers delete replicas that a reassignment removed, and send the partitions' metadata to all live
         brokers.
         """
         if not tps:
-            return []
-        effects = self.replica_deletion.delete_removed(tps, self.context.brokers)
-        for tp in tps:
-            self.context.host(tp)
-        metadata = SendMetadata(tuple(sorted(self.context.brokers)), self.context.messages(tps))
-        return [*effects, metadata, *self.replica_deletion.completed()]
+            return
+        yield from self.replica_deletion.delete_removed(tps, self.context.brokers)
+        for step in in_steps(tps):
+            for tp in step:
+                self.context.host(tp)
+            yield SendMetadata(tuple(sorted(self.context.brokers)), self.context.messages(step))
+            yield from pause_after(step)
+        yield from self.replica_deletion.completed()
 
-    def _bump_epochs(self, tps: Iterable[TopicPartition]) -> None:
+    def _bump_epochs(self, tps: Iterable[TopicPartition]) -> Iterator[Effect]:
         """Note that the leaders of these partitions need a new epoch, except where the topic is being deleted.
 
         The caller decides about the partitions afterwards.
         """
-        for tp in filter(self._stays, tps):
-            self.context.put(replace(self.context.partitions[tp], epoch_bump=True))
+        for step in in_steps(filter(self._stays, tps)):
+            for tp in step:
+                self.context.put(replace(self.context.partitions[tp], epoch_bump=True))
+            yield from pause_after(step)
 
-    def _led_by_restarted_brokers(self) -> list[TopicPartition]:
-        """Return the partitions whose leader registered after their state was written.
+    def _is_led_by_restarted_broker(self, tp: TopicPartition) -> bool:
+        """Return whether the partition's leader registered after the partition's state was written.
 
         Such a leader restarted while there was no controller.
         """
-        known = ((tp, each.known) for tp, each in self.context.partitions.items() if each.known is not None)
-        led = ((tp, state.mzxid, self.context.brokers.get(state.state.leader)) for tp, state in known)
-        return [tp for tp, mzxid, leader in led if leader is not None and -1 < mzxid < leader.epoch]
+        known = self.context.partitions[tp].known
+        leader = self.context.brokers.get(known.state.leader) if known is not None else None
+        return known is not None and leader is not None and -1 < known.mzxid < leader.epoch
 
     def _gets_another_state_soon(self, partition: PartitionContext) -> bool:
         """Return whether replicas are not sent the present state, because a write, or a leader, is still to come."""
@@ -517,42 +545,49 @@ class Controller:
 
     # --- brokers -------------------------------------------------------------------------------------
 
-    def _note_lost(self, broker_ids: Collection[int]) -> list[Effect]:
+    def _note_lost(self, broker_ids: Collection[int]) -> Iterator[Effect]:
         """Begin a liveness epoch in which these brokers count as lost, and send UpdateMetadata to all live brokers.
 
         Each answer proves that its broker is alive. Without brokers in `broker_ids` nothing happens.
         """
-        if not broker_ids:
-            return []
-        self.liveness.note_lost(broker_ids)
-        return [SendMetadata(tuple(sorted(self.context.brokers)))] if self.context.brokers else []
+        if broker_ids:
+            self.liveness.note_lost(broker_ids)
+            if self.context.brokers:
+                yield SendMetadata(tuple(sorted(self.context.brokers)))
 
-    def _broker_failed(self, broker_id: int) -> list[Effect]:
+    def _broker_failed(self, broker_id: int) -> Iterator[Effect]:
         context = self.context
         context.registering.pop(broker_id, None)
         context.shutting_down.discard(broker_id)
-        for partition in list(context.partitions.values()):
-            if (without := partition.without_reports_of(broker_id)) is not partition:
-                context.put(without)
+        for step in in_steps(context.partitions.values()):
+            for partition in step:
+                if (without := partition.without_reports_of(broker_id)) is not partition:
+                    context.put(without)
+            yield from pause_after(step)
         self.replica_deletion.on_failed(broker_id)
         self.liveness.on_registration_ended(broker_id)
-        return [CloseChannel(broker_id)] if context.brokers.pop(broker_id, None) else []
+        if context.brokers.pop(broker_id, None):
+            yield CloseChannel(broker_id)
 
-    def _addresses_changed(self, broker_ids: Iterable[int], brokers: Mapping[int, BrokerRegistration]) -> list[Effect]:
+    def _addresses_changed(
+        self, broker_ids: Iterable[int], brokers: Mapping[int, BrokerRegistration]
+    ) -> Iterator[Effect]:
         """Take over the addresses of registered brokers, move their channels, and send UpdateMetadata to all brokers.
 
         The marks `possibly_short` stay as they are known, because this controller itself clears them.
         """
-        effects: list[Effect] = []
+        any_moved = False
         for broker_id in broker_ids:
             group = self.context.brokers if broker_id in self.context.brokers else self.context.registering
             if group[broker_id].listeners != brokers[broker_id].listeners:
                 group[broker_id] = replace(group[broker_id], listeners=brokers[broker_id].listeners)
                 if group is self.context.brokers:
-                    effects.append(MoveChannel(group[broker_id]))
-        return [*effects, SendMetadata(tuple(sorted(self.context.brokers)))] if effects else []
+                    any_moved = True
+                    yield MoveChannel(group[broker_id])
+        if any_moved:
+            yield SendMetadata(tuple(sorted(self.context.brokers)))
 
-    def _delay_registrations(self, brokers: Mapping[int, BrokerRegistration]) -> None:
+    def _delay_registrations(self, brokers: Mapping[int, BrokerRegistration]) -> Iterator[Effect]:
         """Note new registrations, which are brought online once their previous registrations are dealt with.
 
         If a broker is marked `possibly_short`, it becomes a suspect ISR member, and the leaders of its partitions get a
@@ -562,10 +597,11 @@ class Controller:
         for broker_id, broker in brokers.items():
             self.replica_deletion.on_registering(broker_id)
             if broker.possibly_short:
-                self._mark_suspect(broker_id)
-                self._bump_epochs([each.topic_partition for each in self.context.hosted_by(broker_id) if each.known])
+                yield from self._mark_suspect(broker_id)
+                hosted = self.context.hosted_by(broker_id)
+                yield from self._bump_epochs([each.topic_partition for each in hosted if each.known])
 
-    def _bring_online(self) -> list[Effect]:
+    def _bring_online(self) -> Iterator[Effect]:
         """Bring online the registering brokers whose previous registrations are dealt with, and decide about their
         partitions.
 
@@ -574,90 +610,95 @@ class Controller:
         """
         context = self.context
         ready = [broker_id for broker_id in sorted(context.registering) if not self._must_delay_registration(broker_id)]
-        if not ready:
-            return self._clear_possibly_short()
         before = tuple(sorted(context.brokers))
-        effects: list[Effect] = []
         for broker_id in ready:
             context.brokers[broker_id] = context.registering.pop(broker_id)
-            effects.append(OpenChannel(context.brokers[broker_id]))
-        if before:
-            effects.append(SendMetadata(before))
-        staying = list(filter(self._stays, context.partitions))
-        effects += context.leader_and_isr(staying, ready)
-        effects.append(SendMetadata(tuple(ready), context.messages(staying), whole=True))
-        effects += self.replica_deletion.on_ready(ready)
-        effects += self._reconsider(sorted(tp for broker_id in ready for tp in context.hosted.get(broker_id, ())))
-        return effects + self._clear_possibly_short()
+            yield OpenChannel(context.brokers[broker_id])
+        if before and ready:
+            yield SendMetadata(before)
+        if ready:
+            for step in in_steps(filter(self._stays, context.partitions)):
+                yield from context.leader_and_isr(step, ready)
+                yield SendMetadata(tuple(ready), context.messages(step))
+                yield from pause_after(step)
+            yield from self.replica_deletion.on_ready(ready)
+            yield from self._send_every_topic(ready)
+            yield from self._reconsider(sorted(tp for id_ in ready for tp in context.hosted.get(id_, ())))
+        yield from self._clear_possibly_short()
 
     def _must_delay_registration(self, broker_id: int) -> bool:
         """Return whether the state of a hosted partition still counts on the broker's previous registration."""
         return any(each.must_delay_registration(broker_id) for each in self.context.unfinished_on(broker_id))
 
-    def _mark_suspect(self, broker_id: int, tps: Collection[TopicPartition] | None = None) -> None:
+    def _mark_suspect(self, broker_id: int, tps: Collection[TopicPartition] | None = None) -> Iterator[Effect]:
         """Mark a broker whose logs (of these partitions; None: all) may be short as suspect where it is in the ISR.
 
         Other ISR members lead as long as one of them is trusted.
         """
-        for partition in list(self.context.hosted_by(broker_id)):
-            if tps is None or partition.topic_partition in tps:
-                self.context.put(partition.with_suspect(broker_id))
+        for step in in_steps(self.context.hosted_by(broker_id)):
+            for partition in step:
+                if tps is None or partition.topic_partition in tps:
+                    self.context.put(partition.with_suspect(broker_id))
+            yield from pause_after(step)
 
     def _waits_for_suspect(self, tp: TopicPartition) -> bool:
         """Return whether a registering broker that hosts this partition is marked `possibly_short`."""
         registering, hosted = self.context.registering, self.context.hosted
         return any(each.possibly_short and tp in hosted.get(id_, ()) for id_, each in registering.items())
 
-    def _clear_possibly_short(self) -> list[Effect]:
-        """Return the effects that clear the mark `possibly_short` of online brokers that are suspect for no partition
+    def _clear_possibly_short(self) -> Iterator[Effect]:
+        """Yield the effects that clear the mark `possibly_short` of online brokers that are suspect for no partition
         any more.
 
         The mark of the known registration is cleared at once. Nothing is cleared while a topic cannot be read, because
         its partitions may depend on the mark.
         """
-        effects: list[Effect] = []
         if self.context.unreadable_topics:
-            return effects
+            return
         for broker_id, broker in sorted(self.context.brokers.items()):
             if broker.possibly_short and not any(
                 each.is_suspect(broker_id) for each in self.context.waiting_partitions()
             ):
                 self.context.brokers[broker_id] = replace(broker, possibly_short=False)
-                effects.append(ClearPossiblyShort(broker))
-        return effects
+                yield ClearPossiblyShort(broker)
 
     # --- states --------------------------------------------------------------------------------------
 
     def _stays(self, tp: TopicPartition) -> bool:
         return self.replica_deletion.stays(tp)
 
-    def _set_states(self, states: Mapping[TopicPartition, VersionedState]) -> None:
-        for tp, state in states.items():
-            if (partition := self.context.partitions.get(tp)) is not None:
-                self.context.put(replace(partition, known=state))
+    def _set_states(self, states: Mapping[TopicPartition, VersionedState]) -> Iterator[Effect]:
+        for step in in_steps(states):
+            for tp in step:
+                if (partition := self.context.partitions.get(tp)) is not None:
+                    self.context.put(replace(partition, known=states[tp]))
+            yield from pause_after(step)
 
-    def _send_and_reconsider(self, tps: Iterable[TopicPartition]) -> list[Effect]:
+    def _send_and_reconsider(self, tps: Iterable[TopicPartition]) -> Iterator[Effect]:
         """Send the states of these partitions to all brokers for their clients, and decide again.
 
         Partitions without a state, or of a topic that is being deleted, are skipped.
         """
         staying = [tp for tp in tps if self.context.state_of(tp) is not None and self._stays(tp)]
-        if not staying:
-            return []
-        metadata = SendMetadata(tuple(sorted(self.context.brokers)), self.context.messages(staying))
-        return [metadata, *self._reconsider(staying)]
+        for step in in_steps(staying):
+            yield SendMetadata(tuple(sorted(self.context.brokers)), self.context.messages(step))
+            yield from pause_after(step)
+        yield from self._reconsider(staying)
 
     def _send_states(
-        self, tps: Iterable[TopicPartition], *, to_clients: Iterable[TopicPartition] | None = None, whole: bool = False
-    ) -> list[Effect]:
+        self, tps: Sequence[TopicPartition], *, to_clients: Sequence[TopicPartition] | None = None
+    ) -> Iterator[Effect]:
         """Send the states of `tps` to their replicas, and of `to_clients` (None: `tps`) to all brokers for their
         clients.
 
-        `whole`: the metadata also lists all topics. Nothing is sent while no broker is online.
+        Nothing is sent while no broker is online.
         """
         brokers = tuple(sorted(self.context.brokers))
-        if not brokers:
-            return []
-        tps = list(tps)
-        shown = self.context.messages(tps if to_clients is None else to_clients)
-        return [*self.context.leader_and_isr(tps, brokers), SendMetadata(brokers, shown, whole=whole)]
+        yield from self.context.leader_and_isr(tps, brokers)
+        if brokers and (shown := self.context.messages(tps if to_clients is None else to_clients)):
+            yield SendMetadata(brokers, shown)
+
+    def _send_every_topic(self, broker_ids: Iterable[int]) -> Iterator[Effect]:
+        """Send the list of all topics to these brokers, which may have missed deletions."""
+        if brokers := tuple(sorted(broker_ids)):
+            yield SendMetadata(brokers, whole=True)

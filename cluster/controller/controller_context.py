@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from cluster.controller.effects import Effect, SendLeaderAndIsr, SendStopReplica
 from cluster.controller.partition_context import BrokerSets, ElectionPolicy, PartitionContext
 from cluster.controller.replicas.placement import BrokerLoad
 from cluster.controller.replicas.reassignment import ReassignmentProgress
-from cluster.state import BrokerRegistration, PartitionState, TopicAssignment
+from cluster.controller.steps import in_steps, pause_after
+from cluster.state import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
 from tidelog.model import TopicPartition
 from tidelog.protocol.control_messages import (
     ANY_EPOCH,
@@ -113,14 +114,16 @@ class ControllerContext:
         partition = self.partitions.get(tp)
         return None if partition is None or partition.known is None else partition.known.state
 
-    def adopt(self, assignment: TopicAssignment) -> None:
-        """Add a topic that is unknown so far. Its partitions have no state yet."""
+    def adopt(self, assignment: TopicAssignment) -> Iterator[Effect]:
+        """Add a topic that is unknown so far, with pauses. Its partitions have no state yet."""
         self.topics[assignment.topic] = assignment
-        for tp in assignment.topic_partitions():
-            self._add(tp, assignment)
+        for step in in_steps(assignment.topic_partitions()):
+            for tp in step:
+                self._add(tp, assignment)
+            yield from pause_after(step)
 
-    def reassign(self, assignment: TopicAssignment) -> list[TopicPartition]:
-        """Replace a known topic's assignment, except its settings. Return the partitions to decide about.
+    def reassign(self, assignment: TopicAssignment) -> Generator[Effect, None, list[TopicPartition]]:
+        """Replace a known topic's assignment, except its settings, with pauses. Return the partitions to decide about.
 
         New partitions, and partitions whose replicas changed, are returned. A partition whose removed replicas are gone
         and whose assignment becomes the target needs no decision, because the brokers already know.
@@ -129,40 +132,49 @@ class ControllerContext:
         # Keep the known settings. Changed ones are sent to brokers only when their notification is handled.
         self.topics[assignment.topic] = replace(assignment, configs=before.configs)
         changed: list[TopicPartition] = []
-        for tp in assignment.topic_partitions():
-            if tp.partition not in before.partitions:
-                self._add(tp, assignment)
-                changed.append(tp)
-                continue
-            partition, now = self.partitions[tp], assignment.assigned(tp.partition)
-            was, move = partition.assigned, partition.reassignment
-            if now == was:
-                if move is not None:
-                    self.put(replace(partition, reassignment=replace(move, completing=False)))
-                continue
-            if move is not None and move.removed and now == was.completed():
-                progress = None  # the brokers already know
-            else:
-                progress = ReassignmentProgress()
-                changed.append(tp)
-            self.put(replace(partition, assigned=now, reassignment=progress))
-            self.host(tp)
+        for step in in_steps(assignment.topic_partitions()):
+            for tp in step:
+                if tp.partition not in before.partitions:
+                    self._add(tp, assignment)
+                    changed.append(tp)
+                elif self._assign(tp, assignment.assigned(tp.partition)):
+                    changed.append(tp)
+            yield from pause_after(step)
         return changed
 
-    def set_configs(self, topic: str, configs: Mapping[str, str]) -> None:
-        """Replace the settings of a known topic, and derive the election policy of its partitions from them."""
+    def _assign(self, tp: TopicPartition, now: ReplicaAssignment) -> bool:
+        """Replace the assigned replicas of a known partition. Return whether the controller has to decide about it."""
+        partition = self.partitions[tp]
+        was, move = partition.assigned, partition.reassignment
+        if now == was:
+            if move is not None:
+                self.put(replace(partition, reassignment=replace(move, completing=False)))
+            return False
+        brokers_know = move is not None and move.removed and now == was.completed()
+        self.put(replace(partition, assigned=now, reassignment=None if brokers_know else ReassignmentProgress()))
+        self.host(tp)
+        return not brokers_know
+
+    def set_configs(self, topic: str, configs: Mapping[str, str]) -> Iterator[Effect]:
+        """Replace the settings of a known topic, and derive the election policy of its partitions from them, with
+        pauses.
+        """
         self.topics[topic] = replace(self.topics[topic], configs=dict(configs))
         policy = self._policy(topic)
-        for tp in self.topics[topic].topic_partitions():
-            self.put(replace(self.partitions[tp], policy=policy))
+        for step in in_steps(self.topics[topic].topic_partitions()):
+            for tp in step:
+                self.put(replace(self.partitions[tp], policy=policy))
+            yield from pause_after(step)
 
-    def forget(self, topic: str) -> None:
-        """Remove a topic and all that is known of its partitions; do nothing if the topic is unknown."""
+    def forget(self, topic: str) -> Iterator[Effect]:
+        """Remove a topic and all that is known of its partitions, with pauses; do nothing if the topic is unknown."""
         assignment = self.topics.pop(topic, None)
-        for tp in assignment.topic_partitions() if assignment else ():
-            self.preferred.subtract(self.partitions.pop(tp).assigned.target[:1])
-            for among in (self.in_flight, self.waiting, self.moving, self.moved, *self.hosted.values()):
-                among.discard(tp)
+        for step in in_steps(assignment.topic_partitions() if assignment else ()):
+            for tp in step:
+                self.preferred.subtract(self.partitions.pop(tp).assigned.target[:1])
+                for among in (self.in_flight, self.waiting, self.moving, self.moved, *self.hosted.values()):
+                    among.discard(tp)
+            yield from pause_after(step)
 
     def _add(self, tp: TopicPartition, assignment: TopicAssignment) -> None:
         assigned = assignment.assigned(tp.partition)
@@ -205,37 +217,37 @@ class ControllerContext:
 
     # --- requests to brokers -------------------------------------------------------------------------
 
-    def leader_and_isr(self, tps: Iterable[TopicPartition], broker_ids: Iterable[int]) -> list[Effect]:
-        """Return one LeaderAndIsr request for each of these brokers, with the known states of its own replicas among
+    def leader_and_isr(self, tps: Collection[TopicPartition], broker_ids: Iterable[int]) -> Iterator[Effect]:
+        """Yield one LeaderAndIsr request for each of these brokers, with the known states of its own replicas among
         `tps`.
 
         A broker without such a replica gets no request.
         """
-        effects: list[Effect] = []
-        tps = list(tps)
         for broker_id in broker_ids:
             hosted = self.hosted.get(broker_id, set())
             mine = self.messages(tp for tp in tps if tp in hosted and broker_id in self.partitions[tp].replicas)
             if mine:
-                effects.append(SendLeaderAndIsr(broker_id, mine))
-        return effects
+                yield SendLeaderAndIsr(broker_id, mine)
 
     def stop_replicas(
         self, broker_id: int, tps: Iterable[TopicPartition], *, in_any_epoch: bool = False, delete: bool = True
-    ) -> list[Effect]:
-        """Return one StopReplica request that stops a broker's replicas of these partitions, and deletes them if
-        `delete`.
+    ) -> Iterator[Effect]:
+        """Yield StopReplica requests that stop a broker's replicas of these partitions, and delete them if `delete`.
 
-        No request without partitions. The request carries each partition's last known leader epoch, 0 without a state.
+        No request without partitions. A request carries each partition's last known leader epoch, 0 without a state.
         `in_any_epoch`: the broker obeys even if it knows a later leader epoch than this controller.
         """
-        states = {tp: self.state_of(tp) for tp in tps}
-        epochs = {tp: 0 if state is None else state.leader_epoch for tp, state in states.items()}
-        partitions = tuple(
-            StopReplicaPartition(tp.topic, tp.partition, ANY_EPOCH if in_any_epoch else epoch, delete)
-            for tp, epoch in epochs.items()
-        )
-        return [SendStopReplica(broker_id, partitions)] if partitions else []
+        for step in in_steps(tps):
+            states = {tp: self.state_of(tp) for tp in step}
+            epochs = {tp: 0 if state is None else state.leader_epoch for tp, state in states.items()}
+            yield SendStopReplica(
+                broker_id,
+                tuple(
+                    StopReplicaPartition(tp.topic, tp.partition, ANY_EPOCH if in_any_epoch else epoch, delete)
+                    for tp, epoch in epochs.items()
+                ),
+            )
+            yield from pause_after(step)
 
     def ids_of(self, topics: Iterable[str]) -> dict[str, str]:
         """Return the ids of those of these topics that are known, by name, including topics that are being deleted."""

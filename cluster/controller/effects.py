@@ -1,4 +1,4 @@
-"""The effects that the controller returns for its caller to perform, and the outcomes of the state writes.
+"""The effects that the controller yields for its caller to perform, and the outcomes of the state writes.
 
 The caller reports the outcome of each `WriteState` (`cluster.state`) as `Written` or `WriteRefused`.
 """
@@ -103,6 +103,11 @@ class CloseChannel:
     broker_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Let other tasks run before the rest of the event, because the event concerns many partitions."""
+
+
 Effect = (
     WriteState
     | SendLeaderAndIsr
@@ -115,6 +120,7 @@ Effect = (
     | OpenChannel
     | MoveChannel
     | CloseChannel
+    | Pause
 )
 
 

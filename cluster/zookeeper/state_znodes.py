@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 #: States per multi. A multi of 50 takes 16 µs for each state, and one of a single state 360 µs. If one state is not the
 #: expected one, all of the multi are written again one by one.
 STATES_PER_MULTI = 50
+#: States that are read at a time, so that the tasks of all reads together neither need much memory nor end at once.
+_CONCURRENT_READS = 500
 
 
 class StateZnodes(TopicZnodes):
@@ -47,7 +49,7 @@ class StateZnodes(TopicZnodes):
     async def read_states(
         self, tps: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, VersionedState], set[TopicPartition]]:
-        """Return the existing states, read concurrently, and the partitions whose state cannot be read."""
+        """Return the existing states, many read at a time, and the partitions whose state cannot be read."""
         found: dict[TopicPartition, VersionedState] = {}
         unread: set[TopicPartition] = set()
 
@@ -60,7 +62,8 @@ class StateZnodes(TopicZnodes):
                 unread.add(tp)
 
         wanted = list(tps)
-        await asyncio.gather(*map(read, wanted))
+        for first in range(0, len(wanted), _CONCURRENT_READS):
+            await asyncio.gather(*map(read, wanted[first : first + _CONCURRENT_READS]))
         return {tp: found[tp] for tp in wanted if tp in found}, unread
 
     async def read_topics_with_states(

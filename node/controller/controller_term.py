@@ -1,15 +1,16 @@
 """One term of the active controller: from winning the election in ZooKeeper until another broker may be the controller.
 
-The pure `Controller` decides. `ControllerTerm` reads from ZooKeeper what its watches announce and performs the
-effects that the `Controller` returns. The term ends at the first sign that another broker is the controller. A watch
-only marks a path as changed, so that any number of watch events costs one read.
+The pure `Controller` decides. `ControllerTerm` reads from ZooKeeper what its watches announce, and performs the effects
+that the `Controller` yields, one event after the other. The term ends at the first sign that another broker is the
+controller. A watch only marks a path as changed, so that any number of watch events costs one read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from cluster.controller.effects import (
     Effect,
     MoveChannel,
     OpenChannel,
+    Pause,
     RemoveTopic,
     SendLeaderAndIsr,
     SendMetadata,
@@ -103,6 +105,8 @@ class ControllerTerm:
         self._channels: dict[int, ControllerChannel] = {}
         self._led: dict[TopicPartition, tuple[int, int]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        #: The rest of the effects of each event that has not ended, and the future that is done when it has ended.
+        self._events: deque[tuple[Iterator[Effect], asyncio.Future[None]]] = deque()
         # The watched paths, in the order in which changed ones are read.
         self._readers: dict[str, Callable[[], Awaitable[None]]] = {
             znodes.CONTROLLER: self._read_controller,
@@ -165,22 +169,60 @@ class ControllerTerm:
         If the term has ended already, the first `reason` stays.
         """
         self._ended = self._ended or reason
+        while self._events:
+            self._end_event()
         self._wake.set()
         self._condition.notify()
 
     # --- commands ------------------------------------------------------------------------------------
 
-    def perform(self, effects: Sequence[Effect]) -> None:
-        """Start all effects, and return without waiting for them; do nothing if the term has ended.
+    def perform(self, event: Iterable[Effect]) -> asyncio.Future[None]:
+        """Start the effects of an event of the controller after those of all earlier events.
+
+        Effects are started at once up to the first pause of an event, and the rest in later turns of the event loop.
+        The returned future is done when all effects are started, or the term has ended. Nothing is started after the
+        end of the term.
 
         Writes are sent in order. The outcomes of up to `_WRITES` writes reach the controller together. A write that
         fails ends the term, except for a version conflict, about which the controller decides again.
         """
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._events.append((iter(event), started))
         if self._ended:
-            return
+            self._end_event()
+        elif len(self._events) == 1:
+            self._start_effects()
+        return started
+
+    def _start_effects(self) -> None:
+        """Start the effects of the events in order, up to the next pause."""
+        try:
+            while self._events:
+                if self._start_until_pause(self._events[0][0]):
+                    asyncio.get_running_loop().call_soon(self._go_on)
+                    return
+                self._end_event()
+        except Exception as error:
+            self.on_failed(error)
+
+    def _go_on(self) -> None:
+        self._start_effects()
+        self._condition.notify()
+
+    def _end_event(self) -> None:
+        _, started = self._events.popleft()
+        if not started.done():  # a cancelled waiter has cancelled it
+            started.set_result(None)
+
+    def _start_until_pause(self, effects: Iterator[Effect]) -> bool:
+        """Start effects up to the next pause; return whether there was one."""
         writes: list[WriteState] = []
+        pauses = False
         for effect in effects:
             match effect:
+                case Pause():
+                    pauses = True
+                    break
                 case WriteState():
                     writes.append(effect)
                 case OpenChannel(broker):
@@ -204,6 +246,7 @@ class ControllerTerm:
                     self._spawn(self._complete_reassignment(topic))
         for first in range(0, len(writes), _WRITES):
             self._spawn(self._write(writes[first : first + _WRITES]))
+        return pauses
 
     def _enqueue(self, broker_id: int, message: ControllerMessage) -> None:
         if channel := self._channels.get(broker_id):
@@ -216,7 +259,7 @@ class ControllerTerm:
         """
         if not await self._zk_client.create_topic(assignment, self.lease.epoch_version):
             return False
-        self.perform(self.controller.topics_created([replace(assignment, version=0)]))
+        await self.perform(self.controller.topics_created([replace(assignment, version=0)]))
         return True
 
     async def change_assignment(self, assignment: TopicAssignment) -> bool:
@@ -238,12 +281,12 @@ class ControllerTerm:
                     f"topic {assignment.topic!r}: its assignment in ZooKeeper is gone or unreadable; try again when"
                     " the next controller has read everything"
                 ) from None
-            self.perform(self.controller.assignment_written(conflict.actual))
+            await self.perform(self.controller.assignment_written(conflict.actual))
             return False
         except StoreError as error:
             self.end(repr(error))
             raise
-        self.perform(self.controller.assignment_written(written))
+        await self.perform(self.controller.assignment_written(written))
         return True
 
     async def delete_topic(self, topic: str) -> None:
@@ -252,7 +295,7 @@ class ControllerTerm:
         The caller holds `topics_lock`. Raise StoreError or ControllerFenced if ZooKeeper does not confirm the write.
         """
         await self._zk_client.request_deletion(topic, self.lease.epoch_version)
-        self.perform(self.controller.deletions_wanted([topic]))
+        await self.perform(self.controller.deletions_wanted([topic]))
 
     def is_led(self, tp: TopicPartition) -> bool:
         """Return whether the partition has a leader that has confirmed its current leader epoch."""
@@ -282,20 +325,20 @@ class ControllerTerm:
         await self.wait_until(self._all_outboxes_empty, min(deadline_ms, self._clock.monotonic_ms() + _PROPAGATION_MS))
 
     def _all_outboxes_empty(self) -> bool:
-        return all(channel.outbox.empty for channel in self._channels.values())
+        return not self._events and all(channel.outbox.empty for channel in self._channels.values())
 
     async def _rebalance(self, rebalancing: LeaderImbalance) -> None:
         while True:
             await asyncio.sleep(rebalancing.interval_s)
-            effects = self.controller.preferred_elections_wanted(rebalancing.percentage)
-            if effects:
-                log.info("moving leadership of %d partitions back to their preferred leaders", len(effects))
-                self.perform(effects)
+            tps = self.controller.away_from_preferred(rebalancing.percentage)
+            if tps:
+                log.info("moving leadership of %d partitions back to their preferred leaders", len(tps))
+                await self.perform(self.controller.elections_wanted(tps))
 
     async def _check_recovery_timeouts(self) -> None:
         while True:
             await asyncio.sleep(_RECOVERY_CHECK_S)
-            self.perform(self.controller.time_passed(self._clock.monotonic_ms()))
+            await self.perform(self.controller.time_passed(self._clock.monotonic_ms()))
 
     async def _retry_unreadable_topics(self) -> None:
         while True:
@@ -319,7 +362,7 @@ class ControllerTerm:
             topics, states = await zk_client.read_topics_with_states(names)
             self.controller.context.unreadable_topics = set(names) - topics.keys()
             deletions = await zk_client.topics_to_delete(watch=True)
-            self.perform(self.controller.begin(brokers, topics, states, deletions))
+            await self.perform(self.controller.begin(brokers, topics, states, deletions))
         await self._read_config_changes()
         await self._read_isr_changes()
         await self._read_log_dir_failures()
@@ -330,7 +373,7 @@ class ControllerTerm:
             self.end(f"broker {lease.controller_id} is the controller (epoch {lease.epoch})")
 
     async def _read_brokers(self) -> None:
-        self.perform(self.controller.brokers_changed(await self._zk_client.read_brokers(watch=True)))
+        await self.perform(self.controller.brokers_changed(await self._zk_client.read_brokers(watch=True)))
         self._condition.notify()
 
     async def _read_topics(self) -> None:
@@ -340,18 +383,18 @@ class ControllerTerm:
             fresh, states = await zk_client.read_topics_with_states(name for name in names if name not in known)
             still_there = {name: known[name] for name in names if name in known}
             self.controller.context.unreadable_topics = set(names) - still_there.keys() - fresh.keys()
-            self.perform(self.controller.topics_changed(still_there | fresh, states))
+            await self.perform(self.controller.topics_changed(still_there | fresh, states))
 
     async def _read_deletions(self) -> None:
         async with self.topics_lock:
-            self.perform(self.controller.deletions_wanted(await self._zk_client.topics_to_delete(watch=True)))
+            await self.perform(self.controller.deletions_wanted(await self._zk_client.topics_to_delete(watch=True)))
 
     async def _read_config_changes(self) -> None:
         zk_client = self._zk_client
         async with self.topics_lock:
             changes = await zk_client.read_config_changes(watch=True)
             configs = await zk_client.topic_configs.read_all(filter(None, changes.values()))
-            self.perform(self.controller.configs_changed(configs))
+            await self.perform(self.controller.configs_changed(configs))
         await zk_client.drop_notifications(changes, self.lease.epoch_version)
 
     async def _read_isr_changes(self) -> None:
@@ -360,13 +403,13 @@ class ControllerTerm:
         named = {tp for tps in changes.values() for tp in tps}
         topic_ids = self.controller.context.ids_of({tp.topic for tp in named})
         states, _ = await zk_client.read_states(named)
-        self.perform(self.controller.states_read(states, topic_ids))
+        await self.perform(self.controller.states_read(states, topic_ids))
         await zk_client.drop_notifications(changes, self.lease.epoch_version)
 
     async def _read_log_dir_failures(self) -> None:
         failures = await self._zk_client.read_log_dir_failures(watch=True)
         named = {broker_id for broker_id in failures.values() if broker_id is not None}
-        self.perform(self.controller.log_directory_failed(named))
+        await self.perform(self.controller.log_directory_failed(named))
         await self._zk_client.drop_notifications(failures, self.lease.epoch_version)
 
     def _on_event(self, event: StoreEvent) -> None:
@@ -388,7 +431,7 @@ class ControllerTerm:
     async def _write(self, writes: Sequence[WriteState]) -> None:
         found = await self._zk_client.write_states(writes, self.lease.epoch_version)
         if not self._ended:
-            self.perform(self.controller.states_written(map(_outcome_of, writes, found)))
+            await self.perform(self.controller.states_written(map(_outcome_of, writes, found)))
             self._condition.notify()
 
     async def _remove_topic(self, topic: str) -> None:
@@ -400,7 +443,7 @@ class ControllerTerm:
                 more = await self._zk_client.remove_some(topic, self.lease.epoch_version)
                 if not more:
                     removed = self.controller.context.topics.get(topic)
-                    self.perform(self.controller.topic_removed(topic))
+                    await self.perform(self.controller.topic_removed(topic))
                     for tp in removed.topic_partitions() if removed else ():
                         self._led.pop(tp, None)
         self._condition.notify()

@@ -24,8 +24,8 @@ from tidelog.protocol.control_messages import (
 )
 from tidelog.protocol.messages import DescribePartition, Request
 
-#: The largest number of entries in a request, so that a request stays far below the largest frame.
-MAX_ENTRIES = 2000
+#: The largest number of entries in a request, so that neither the broker nor the controller handles it for long.
+MAX_ENTRIES = 250
 
 T = TypeVar("T")
 

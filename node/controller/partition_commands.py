@@ -141,7 +141,7 @@ class PartitionCommands:
                 results[tp] = refusal
             else:
                 elected.append(tp)
-        term.perform(controller.elections_wanted(elected, unclean=unclean))
+        await term.perform(controller.elections_wanted(elected, unclean=unclean))
 
         def is_over(tp: TopicPartition) -> bool:
             return not controller.election_in_progress(tp) and term.is_led(tp)

@@ -10,7 +10,7 @@ Each election of a replica that may lack records is compared with a twin that kn
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from cluster.controller.controller import Controller
@@ -94,7 +94,7 @@ class Stage:
         topics = {"t": self.topic} if self.states else {}
         self.play(self.controller.begin(dict(self.registered), topics, dict(self.states)))
 
-    def play(self, effects: list[Effect]) -> None:
+    def play(self, effects: Iterable[Effect]) -> None:
         """Perform the controller's effects. Requests and writes are under way from now on."""
         for effect in effects:
             match effect:

@@ -5,6 +5,7 @@ Writes wait until `settle`; a live broker answers at once, unless it is `silent`
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from cluster.controller.controller import Controller
@@ -84,7 +85,7 @@ class Cluster:
     def context(self) -> ControllerContext:
         return self.controller.context
 
-    def play(self, effects: list[Effect]) -> None:
+    def play(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             match effect:
                 case WriteState():

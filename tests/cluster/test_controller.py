@@ -99,16 +99,15 @@ def test_changed_address_of_a_broker_is_sent_to_all_without_an_election() -> Non
     cluster.news()
     before = cluster.state()
     moved = {name: Endpoint("elsewhere", at.port) for name, at in LISTENERS.items()}
-    effects = cluster.controller.brokers_changed(
-        {**cluster.live, **{b: replace(cluster.live[b], listeners=moved) for b in (2, 3)}}
-    )
+    changed = {**cluster.live, **{b: replace(cluster.live[b], listeners=moved) for b in (2, 3)}}
+    effects = list(cluster.controller.brokers_changed(changed))
     cluster.play(effects)
     assert cluster.news() == ["move 2 to elsewhere:2", "move 3 to elsewhere:2"]
     assert [each.broker_ids for each in effects if isinstance(each, SendMetadata)] == [(1, 2, 3)]
     infos = {each.broker_id: each.replication_endpoint for each in cluster.context.live_brokers()}
     assert infos == {1: Endpoint("h", 2), 2: Endpoint("elsewhere", 2), 3: Endpoint("elsewhere", 2)}
     assert cluster.state() == before
-    assert cluster.controller.brokers_changed(cluster.context.brokers) == []
+    assert list(cluster.controller.brokers_changed(cluster.context.brokers)) == []
 
 
 def test_address_that_changes_during_a_registration_is_used_from_the_start() -> None:
@@ -179,13 +178,13 @@ def test_only_changed_settings_are_sent_to_every_broker() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2))
     cluster.settle()
-    effects = cluster.controller.configs_changed({"t": {"retention.ms": "5"}, "unknown": {"retention.ms": "6"}})
+    effects = list(cluster.controller.configs_changed({"t": {"retention.ms": "5"}, "unknown": {"retention.ms": "6"}}))
     (sent,) = [effect for effect in effects if isinstance(effect, SendMetadata)]
     assert sent.broker_ids == (1, 2, 3)
     assert [(message.topic, message.partition, message.leader) for message in sent.partitions] == [("t", 0, 1)]
     (info,) = cluster.context.topic_infos(["t"])
     assert (info.configs, info.partition_count) == ({"retention.ms": "5"}, 1)
-    assert cluster.controller.configs_changed({"t": {"retention.ms": "5"}}) == []
+    assert list(cluster.controller.configs_changed({"t": {"retention.ms": "5"}})) == []
 
 
 def test_settings_read_with_an_assignment_are_sent_at_their_notification() -> None:
@@ -194,7 +193,7 @@ def test_settings_read_with_an_assignment_are_sent_at_their_notification() -> No
     cluster.settle()
     read = replace(cluster.topics["t"], version=1, configs={"retention.ms": "5"})
     cluster.play(cluster.controller.assignment_written(read))
-    effects = cluster.controller.configs_changed({"t": {"retention.ms": "5"}})
+    effects = list(cluster.controller.configs_changed({"t": {"retention.ms": "5"}}))
     assert [effect.broker_ids for effect in effects if isinstance(effect, SendMetadata)] == [(1, 2, 3)]
     (info,) = cluster.context.topic_infos(["t"])
     assert info.configs == {"retention.ms": "5"}
@@ -386,8 +385,8 @@ def test_deletion_of_a_topic_ends_its_elections_and_waits() -> None:
     cluster.settle()
     cluster.leader_changes_isr(TP, 1, 2)
     cluster.silent = {1, 2}
-    cluster.controller.shutdown_wanted(1)
-    cluster.controller.elections_wanted([TP])
+    list(cluster.controller.shutdown_wanted(1))
+    list(cluster.controller.elections_wanted([TP]))
     assert cluster.controller.has_pending_work(1) and cluster.controller.election_in_progress(TP)
     cluster.play(cluster.controller.deletions_wanted(["t"]))
     assert not cluster.controller.has_pending_work(1) and not cluster.controller.election_in_progress(TP)
@@ -425,9 +424,8 @@ def test_isr_change_of_a_topic_being_deleted_is_not_sent() -> None:
     cluster.settle()
     cluster.play(cluster.controller.deletions_wanted(["t"]))
     cluster.leader_writes_isr(TP, 1)
-    assert cluster.controller.states_read({TP: cluster.states[TP]}, cluster.context.ids_of({TP.topic})) == [], (
-        "nothing would make them forget it again"
-    )
+    effects = cluster.controller.states_read({TP: cluster.states[TP]}, cluster.context.ids_of({TP.topic}))
+    assert list(effects) == [], "nothing would make them forget it again"
 
 
 def test_new_broker_gets_the_list_of_all_topics() -> None:
@@ -435,10 +433,10 @@ def test_new_broker_gets_the_list_of_all_topics() -> None:
     cluster.create("t", (1, 2))
     cluster.create("u", (1, 2))
     cluster.settle()
-    whole = [cluster.controller.begin(cluster.live, cluster.topics, cluster.states)]
+    whole = [list(cluster.controller.begin(cluster.live, cluster.topics, cluster.states))]
     cluster.die(2)
     cluster.settle()
-    whole.append(cluster.controller.brokers_changed(cluster.live | {2: broker(2, 99)}))
+    whole.append(list(cluster.controller.brokers_changed(cluster.live | {2: broker(2, 99)})))
     sent = [[each.broker_ids for each in effects if isinstance(each, SendMetadata) and each.whole] for effects in whole]
     assert sent == [[(1, 2)], [(2,)]]
     cluster.context.unreadable_topics = {"odd"}
@@ -451,9 +449,9 @@ def test_next_controller_sends_metadata_of_leaderless_partitions() -> None:
     cluster.create("t", (1, 2), (2, 1))
     cluster.settle()
     del cluster.live[1]
-    effects = Controller(2, 7).begin(cluster.live, cluster.topics, cluster.states)
-    (sent,) = [each for each in effects if isinstance(each, SendMetadata)]
-    assert [(state.partition, state.leader) for state in sent.partitions] == [(0, 1), (1, 2)]
+    effects = list(Controller(2, 7).begin(cluster.live, cluster.topics, cluster.states))
+    sent = [state for each in effects if isinstance(each, SendMetadata) for state in each.partitions]
+    assert [(state.partition, state.leader) for state in sent] == [(0, 1), (1, 2)]
     assert not any(isinstance(each, SendLeaderAndIsr) for each in effects), "both are written first"
 
 
@@ -543,7 +541,7 @@ def test_partition_without_a_state_is_sent_to_no_replica() -> None:
     cluster.create("t", (2, 3))
     cluster.come(broker(2))
     cluster.news()
-    assert cluster.controller.log_directory_failed({2}) == []
+    assert list(cluster.controller.log_directory_failed({2})) == []
     cluster.settle()
     assert cluster.news() == ["tell 2: t-0 leader=2 isr=2"]
 
@@ -745,18 +743,18 @@ def test_state_read_of_a_deleted_topic_is_not_applied_to_the_new_one() -> None:
     before, known = controller.context.ids_of({TP.topic}), controller.context.partitions[TP].known
     late = {TP: VersionedState(PartitionState(2, 5, (2,), 1), 7)}
     controller.context.topics["t"] = replace(controller.context.topics["t"], topic_id="of the new one")
-    assert controller.states_read(late, before) == [] and controller.context.partitions[TP].known == known
-    assert controller.states_read(late, controller.context.ids_of({TP.topic}))
+    assert list(controller.states_read(late, before)) == [] and controller.context.partitions[TP].known == known
+    assert list(controller.states_read(late, controller.context.ids_of({TP.topic})))
 
 
 def test_topic_is_deleted_in_any_epoch_but_removed_replicas_in_theirs() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))
     cluster.settle()
-    effects = cluster.controller.deletions_wanted(["t"])
+    effects = list(cluster.controller.deletions_wanted(["t"]))
     stops = [stop for each in effects if isinstance(each, SendStopReplica) for stop in each.partitions]
     assert [stop.leader_epoch for stop in stops] == [ANY_EPOCH, ANY_EPOCH]
-    moved = cluster.context.stop_replicas(2, [TP])
+    moved = list(cluster.context.stop_replicas(2, [TP]))
     assert [stop.leader_epoch for each in moved if isinstance(each, SendStopReplica) for stop in each.partitions] == [0]
 
 
@@ -805,7 +803,7 @@ def test_new_topic_of_the_name_does_not_inherit_what_a_broker_has_lost(lost: str
     cluster.play(cluster.controller.topic_removed("t"))
     cluster.create("t", (1, 2))
     cluster.settle()
-    cluster.play(cluster.controller.preferred_elections_wanted(0))
+    cluster.play(cluster.controller.elections_wanted(cluster.controller.away_from_preferred(0)))
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (1, (1, 2))
 
@@ -849,8 +847,8 @@ def test_assignment_and_outcome_of_a_forgotten_topic_change_nothing() -> None:
     cluster.create("t", (1,))
     (write,) = cluster.waiting
     cluster.play(cluster.controller.topics_changed({}, {}))
-    assert cluster.controller.states_written([cluster.answer(write)]) == []
-    assert cluster.controller.assignment_written(cluster.topics["t"]) == []
+    assert list(cluster.controller.states_written([cluster.answer(write)])) == []
+    assert list(cluster.controller.assignment_written(cluster.topics["t"])) == []
     assert cluster.context.partitions == {}
 
 

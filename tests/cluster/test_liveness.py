@@ -163,7 +163,7 @@ def test_late_answer_of_an_earlier_registration_proves_nothing() -> None:
     cluster.silent = {2, 3}
     cluster.die(1, 3)
     liveness = cluster.controller.liveness
-    assert cluster.controller.broker_answered(3, liveness.epoch) == []
+    assert list(cluster.controller.broker_answered(3, liveness.epoch)) == []
     assert not liveness.any_alive_since((3,), liveness.epoch)
 
 

@@ -142,7 +142,7 @@ def test_controller_knows_the_load_after_each_change_of_a_topic() -> None:
     assert cluster.context.preferred == {1: 0, 2: 1, 3: 2}, "the target counts while the partition moves"
     cluster.settle()
     assert cluster.context.preferred == {1: 0, 2: 1, 3: 2}
-    cluster.context.forget("deleted")
+    list(cluster.context.forget("deleted"))
     assert cluster.context.preferred == {1: 0, 2: 1, 3: 1}
     cluster.begin_term(2)
     assert cluster.context.preferred == {2: 1, 3: 2}, "ZooKeeper still has the topic"

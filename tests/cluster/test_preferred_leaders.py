@@ -33,7 +33,7 @@ def test_rebalance_elects_preferred_leaders_that_can_lead() -> None:
     cluster.come(broker(1, 50))
     first, second = TopicPartition("t", 0), TopicPartition("t", 1)
     cluster.leader_changes_isr(first, 2, 1)
-    cluster.play(cluster.controller.preferred_elections_wanted(10))
+    cluster.play(cluster.controller.elections_wanted(cluster.controller.away_from_preferred(10)))
     cluster.settle()
     assert (cluster.state(first).leader, cluster.state(second).leader) == (1, 2)
     assert not cluster.controller.election_in_progress(second), "a request that cannot be performed is dropped"
@@ -67,5 +67,5 @@ def test_partition_that_is_being_reassigned_is_left_alone() -> None:
     cluster.settle()
     assert cluster.assigned(tp).moving and cluster.state(tp).leader == 1
     cluster.leader_changes_isr(tp, 1, 2, 3)
-    cluster.play(cluster.controller.preferred_elections_wanted(0))
+    cluster.play(cluster.controller.elections_wanted(cluster.controller.away_from_preferred(0)))
     assert not cluster.controller.election_in_progress(tp), "broker 3 gets it when the reassignment has come so far"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import pytest
@@ -400,7 +401,8 @@ class Stage(Cluster):
         self.terms = 1
         super().__init__(*broker_ids)
 
-    def play(self, effects: list[Effect]) -> None:
+    def play(self, effects: Iterable[Effect]) -> None:
+        effects = list(effects)
         for effect in effects:
             match effect:
                 case SendLeaderAndIsr(broker_id, partitions):

@@ -73,7 +73,7 @@ def answered(code: int) -> LeaderAndIsrResponse:
 async def test_partition_is_led_once_its_leader_has_answered_for_the_epoch() -> None:
     term = new_term()
     leader = replace(registration(2, "h", 2), epoch=7)
-    term.controller.context.adopt(TopicAssignment("t", "id", {0: (2, 3)}))
+    list(term.controller.context.adopt(TopicAssignment("t", "id", {0: (2, 3)})))
 
     def elected(epoch: int) -> StateBatch:
         context = term.controller.context
@@ -98,7 +98,7 @@ async def test_restarted_leader_that_refuses_its_epoch_gets_a_new_one() -> None:
     state = VersionedState(PartitionState(2, 5, (2, 3), 1), 8)
     topic = TopicAssignment("t", "id", {0: (2, 3)})
     others = {3: replace(registration(3, "h", 3), epoch=6)}
-    term.controller.begin({2: leader} | others, {"t": topic}, {TP: state})
+    list(term.controller.begin({2: leader} | others, {"t": topic}, {TP: state}))
     batch = StateBatch({TP: PartitionStateMessage("t", 0, 1, 2, 5, (2, 3), 8, (2, 3))})
     term.on_answer(leader, batch, answered(FencedLeaderEpochError.code), 0)
     assert not term.controller.election_in_progress(TP), "a leader of a later epoch keeps it"

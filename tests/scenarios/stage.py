@@ -6,6 +6,7 @@ Every event is a method. `take_events` returns the lines that tell what happened
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from cluster.controller.controller import Controller
@@ -334,7 +335,7 @@ class Stage:
     def _report(self, line: str) -> None:
         self._events.append(line)
 
-    def _play(self, effects: list[Effect]) -> None:
+    def _play(self, effects: Iterable[Effect]) -> None:
         """Carry out the controller's effects, and those that follow from the answers."""
         self._effects += effects
         while self._effects:

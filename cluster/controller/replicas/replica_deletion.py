@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from cluster.controller.controller_context import ControllerContext
 from cluster.controller.effects import CompleteReassignment, Effect, RemoveTopic, SendMetadata
 from cluster.controller.replicas.reassignment import ReassignmentProgress
+from cluster.controller.steps import in_steps, pause_after
 from cluster.state import TopicAssignment
 from tidelog.model import TopicPartition
 
@@ -66,25 +67,25 @@ class ReplicaDeletion:
 
     # --- deletions -----------------------------------------------------------------------------------
 
-    def delete(self, topic: str) -> list[Effect]:
-        """Begin a deletion; return the effects that have all live brokers delete their replicas and forget the topic.
+    def delete(self, topic: str) -> Iterator[Effect]:
+        """Begin a deletion; yield the effects that have all live brokers delete their replicas and forget the topic.
 
         No effects if the topic does not exist: `completed` then removes only the request.
         """
         known = self._known
         deletion = self._deletions[topic] = _Deletion()
         if topic not in known.topics:
-            return []
+            return
         brokers = tuple(sorted(known.brokers))
+        yield SendMetadata(brokers, deleted_topics=(topic,))
         for broker_id in (*brokers, *known.registering):
-            deletion.waiting |= {(broker_id, tp) for tp in known.assigned_to(broker_id, topic)}
-        effects: list[Effect] = [SendMetadata(brokers, deleted_topics=(topic,))]
-        for broker_id in brokers:
-            effects += known.stop_replicas(broker_id, known.assigned_to(broker_id, topic), in_any_epoch=True)
-        return effects
+            mine = known.assigned_to(broker_id, topic)
+            deletion.waiting |= {(broker_id, tp) for tp in mine}
+            if broker_id in known.brokers:
+                yield from known.stop_replicas(broker_id, mine, in_any_epoch=True)
 
-    def stop_removed(self, tps: Iterable[TopicPartition]) -> list[Effect]:
-        """Return the effects that stop the removed replicas of these partitions on live brokers.
+    def stop_removed(self, tps: Iterable[TopicPartition]) -> Iterator[Effect]:
+        """Yield the effects that stop the removed replicas of these partitions on live brokers.
 
         Their logs stay until it is certain that the logs are not needed.
         """
@@ -94,30 +95,29 @@ class ReplicaDeletion:
             for broker_id in known.topics[tp.topic].removing.get(tp.partition, ()):
                 if broker_id in known.brokers:
                     by_broker.setdefault(broker_id, []).append(tp)
-        return [
-            each for id_, mine in sorted(by_broker.items()) for each in known.stop_replicas(id_, mine, delete=False)
-        ]
+        for id_, mine in sorted(by_broker.items()):
+            yield from known.stop_replicas(id_, mine, delete=False)
 
-    def delete_removed(self, tps: Iterable[TopicPartition], broker_ids: Collection[int]) -> list[Effect]:
-        """Return the effects that have these brokers delete their removed replicas.
+    def delete_removed(self, tps: Iterable[TopicPartition], broker_ids: Collection[int]) -> Iterator[Effect]:
+        """Yield the effects that have these brokers delete their removed replicas.
 
         Registering brokers do so once they are online, and are waited for. Absent brokers are not waited for, and do so
         when they are back.
         """
         known = self._known
-        effects: list[Effect] = []
         by_broker: dict[int, list[TopicPartition]] = {}
-        for tp in sorted(filter(self.stays, tps)):
-            for broker_id in known.topics[tp.topic].removing.get(tp.partition, ()):
-                if broker_id in broker_ids or broker_id in known.registering:
-                    self._wait_for(tp, broker_id)
-                elif broker_id not in known.brokers:
-                    self._missed_deletions.setdefault(broker_id, set()).add(tp)
-                if broker_id in broker_ids:
-                    by_broker.setdefault(broker_id, []).append(tp)
+        for step in in_steps(sorted(filter(self.stays, tps))):
+            for tp in step:
+                for broker_id in known.topics[tp.topic].removing.get(tp.partition, ()):
+                    if broker_id in broker_ids or broker_id in known.registering:
+                        self._wait_for(tp, broker_id)
+                    elif broker_id not in known.brokers:
+                        self._missed_deletions.setdefault(broker_id, set()).add(tp)
+                    if broker_id in broker_ids:
+                        by_broker.setdefault(broker_id, []).append(tp)
+            yield from pause_after(step)
         for broker_id, mine in sorted(by_broker.items()):
-            effects += known.stop_replicas(broker_id, mine)
-        return effects
+            yield from known.stop_replicas(broker_id, mine)
 
     def on_stopped(self, broker_id: int, tps: Iterable[TopicPartition]) -> None:
         """Note that a broker has deleted its replicas of these partitions."""
@@ -131,29 +131,31 @@ class ReplicaDeletion:
         """Forget the deletion, because the topic's znodes are removed."""
         self._deletions.pop(topic, None)
 
-    def completed(self) -> list[Effect]:
-        """Return the effects that may follow now, each once: removing a topic's znodes, or completing a reassignment.
+    def completed(self) -> Iterator[Effect]:
+        """Yield the effects that may follow now, each once: removing a topic's znodes, or completing a reassignment.
 
         A topic waits for its replicas' deletion and for state writes in flight.
         """
         known = self._known
-        effects: list[Effect] = []
-        for topic, deletion in self._deletions.items():
+        for topic, deletion in list(self._deletions.items()):
             if deletion.waiting or deletion.removing:
                 continue
             if not any(tp.topic == topic for tp in known.in_flight):
                 deletion.removing = True
-                effects.append(RemoveTopic(topic))
+                yield RemoveTopic(topic)
         completing: set[str] = set()
-        for partition in known.take_moved():
-            tp, move = partition.topic_partition, partition.reassignment
-            assert move is not None
-            if move.announced and not partition.assigned.moving:
-                self._set_progress(tp, None)  # only the order of the replicas had changed
-            elif move.confirmed and not move.deleting and not move.completing:
-                self._set_progress(tp, replace(move, completing=True))
-                completing.add(tp.topic)
-        return effects + [CompleteReassignment(topic) for topic in sorted(completing)]
+        for step in in_steps(known.take_moved()):
+            for partition in step:
+                tp, move = partition.topic_partition, partition.reassignment
+                assert move is not None
+                if move.announced and not partition.assigned.moving:
+                    self._set_progress(tp, None)  # only the order of the replicas had changed
+                elif move.confirmed and not move.deleting and not move.completing:
+                    self._set_progress(tp, replace(move, completing=True))
+                    completing.add(tp.topic)
+            yield from pause_after(step)
+        for topic in sorted(completing):
+            yield CompleteReassignment(topic)
 
     # --- brokers that register and fail --------------------------------------------------------------
 
@@ -166,24 +168,23 @@ class ReplicaDeletion:
             if move.removed and broker_id in known.topics[tp.topic].removing.get(tp.partition, ()):
                 self._wait_for(tp, broker_id)
 
-    def on_ready(self, broker_ids: Collection[int]) -> list[Effect]:
+    def on_ready(self, broker_ids: Collection[int]) -> Iterator[Effect]:
         """Have brokers that are now online delete replicas of deleted topics and of completed reassignments.
 
         The latter include those that were completed while the broker was down.
         """
         known = self._known
-        effects: list[Effect] = []
         for topic, _ in self._deletions_under_way():
             for broker_id in broker_ids:
-                effects += known.stop_replicas(broker_id, known.assigned_to(broker_id, topic), in_any_epoch=True)
-        effects += self.delete_removed([tp for tp, move in known.reassignments().items() if move.confirmed], broker_ids)
+                yield from known.stop_replicas(broker_id, known.assigned_to(broker_id, topic), in_any_epoch=True)
+        confirmed = [tp for tp, move in known.reassignments().items() if move.confirmed]
+        yield from self.delete_removed(confirmed, broker_ids)
         for broker_id in broker_ids:
             missed = sorted(
                 tp for tp in self._missed_deletions.pop(broker_id, ()) if known.state_of(tp) and self.stays(tp)
             )
             foreign = [tp for tp in missed if tp not in known.assigned_to(broker_id, tp.topic)]
-            effects += known.stop_replicas(broker_id, foreign)
-        return effects
+            yield from known.stop_replicas(broker_id, foreign)
 
     def on_failed(self, broker_id: int) -> None:
         """Stop waiting for a broker that failed. Replicas that it still had to delete are noted for its return."""
