@@ -275,29 +275,32 @@ class ZooKeeperStore:
         if not self._client.connected:
             raise OutcomeUnknownError(f"no connection to ZooKeeper at {self._hosts}")
         sent_at_ms = self._clock.monotonic_ms()
-        answered: asyncio.Future[Any] = self._loop.create_future()
+        answered: asyncio.Future[tuple[Any, BaseException | None]] = self._loop.create_future()
 
+        # kazoo's result keeps this callback, so that the future must not lead back to the result. The memory of such a
+        # cycle would wait for a garbage collection, and these are rare.
         def on_answer(result: Any) -> None:
-            self._enqueue(self._complete, answered, result)
+            self._enqueue(self._complete, answered, (result.value, result.exception))
 
         send().rawlink(on_answer)
         try:
             async with asyncio.timeout(self.session_timeout_ms / 1000):
-                result = await answered
+                value, error = await answered
         except TimeoutError:
             raise OutcomeUnknownError(f"ZooKeeper at {self._hosts} does not answer") from None
-        error = result.exception
         refused = type(error) in _ERRORS and not isinstance(error, kazoo_errors.SessionExpiredError)
         if by_leader and (error is None or refused):
             self._confirmed_at_ms = max(self._confirmed_at_ms, sent_at_ms)
         if error is not None:
             raise _translate(error, "") from error
-        return result.get()
+        return value
 
     @staticmethod
-    def _complete(answered: asyncio.Future[Any], result: Any) -> None:
+    def _complete(
+        answered: asyncio.Future[tuple[Any, BaseException | None]], answer: tuple[Any, BaseException | None]
+    ) -> None:
         if not answered.done():
-            answered.set_result(result)
+            answered.set_result(answer)
 
     def _enqueue(self, callback: Callable[..., None], *args: Any) -> None:
         """Call `callback` on the loop, from any thread. Do nothing if the loop is closed."""
