@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from weakref import ref
 
 import pytest
 
 from tests.executed_lines import executed_lines_until
 from tests.node.client_requests import TP
 from tests.node.scripted_leader import OTHER, ScriptedFollower, answer_to, follow_in, named, replica_of, stored, values
+from tests.reference_cycles import until_freed, without_collections
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
     FencedLeaderEpochError,
@@ -274,3 +276,17 @@ async def test_error_for_an_older_entry_of_a_partition_is_ignored() -> None:
         answer.set_result(FetchResponse((fenced,), 7))
         await asyncio.sleep(0.4)
         assert len(leader.asked) == 3
+
+
+@pytest.mark.parametrize("connected", [True, False])
+@on_virtual_time
+async def test_fetcher_without_partitions_is_freed(connected: bool) -> None:
+    async with ScriptedFollower() as following:
+        following.refuse = 0 if connected else 1_000_000
+        following.fetchers.follow(replica_of(TP))
+        await until(lambda: bool(following.connected_at))
+        with without_collections():
+            fetcher = ref(following.fetchers._fetchers[1])
+            following.fetchers.drop(TP)
+            await until_freed(fetcher)
+        assert all(connection.closed for connection in following.connections)

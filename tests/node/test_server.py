@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
+from weakref import ref
 
 import msgpack
 import pytest
@@ -19,6 +20,7 @@ from node.net.identity import Identity
 from node.net.server import MAX_UNANSWERED, RequestContext, Server
 from node.net.zeromq.connection import Connection
 from node.runtime.deferred_response import DeferredResponse
+from tests.reference_cycles import until_freed, without_collections
 from tidelog.clock import SystemClock
 from tidelog.errors import (
     BrokerError,
@@ -80,6 +82,17 @@ def answering(response: Response) -> Handle:
 async def test_handshake_names_the_cluster_and_the_broker() -> None:
     async with serving(answering(EMPTY)) as server, connected(server) as connection:
         assert (connection.peer.broker_id, connection.peer.cluster_id, connection.peer.broker_epoch) == (7, "c", 42)
+
+
+async def test_closed_connection_is_freed() -> None:
+    async with serving(answering(EMPTY)) as server:
+        with without_collections():
+            connection = await Connection.open(server.endpoint, client_id="test", timeout_ms=5000)
+            assert await connection.call(MetadataRequest(()), timeout_ms=5000) == EMPTY
+            connection.close()
+            parts = ref(connection), ref(connection._line)
+            del connection
+            await until_freed(*parts)
 
 
 async def test_record_bytes_travel_both_ways_unchanged() -> None:

@@ -94,6 +94,8 @@ class Dealer:
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
         self._socket.close(linger=0)
+        # The callbacks lead to the owner, which has this line. Without them both are freed without a garbage collection.
+        del self._on_message, self._on_ended
 
     def _on_readable(self) -> None:
         if not self._open:

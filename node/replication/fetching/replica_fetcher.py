@@ -27,6 +27,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol, TypeVar
@@ -190,6 +191,12 @@ class ReplicaFetcher:
         self.task.cancel()
 
     async def _run(self) -> None:
+        # A cancelled task keeps the traceback of its cancellation, which leads to this fetcher, which has the task. The
+        # memory of such a cycle would wait for a garbage collection, and these are rare.
+        with suppress(asyncio.CancelledError):
+            await self._keep_fetching()
+
+    async def _keep_fetching(self) -> None:
         backoff = Backoff(_MIN_RECONNECT_MS, _MAX_RECONNECT_MS)
         while True:
             if self._reconnect:
