@@ -112,6 +112,14 @@ class Purgatories:
             if session.mark_active(tp):
                 self.follower_fetches.force_complete(session)
 
+    def hosting_ended(self, tp: TopicPartition) -> None:
+        """Remove the partition from the sessions of followers, which would keep its log in memory.
+
+        The followers were told in `epoch_ended`. After a deletion they may never fetch again.
+        """
+        for session in self.follower_sessions:
+            session.drop(tp)
+
     def complete_ready(self) -> None:
         """Complete the requests whose conditions hold after the marked changes, and forget the marks.
 

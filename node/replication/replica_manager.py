@@ -316,7 +316,9 @@ class ReplicaManager:
         await self.leader_epoch_fence.write()
 
     def _forget(self, tp: TopicPartition) -> None:
-        self._replicas.pop(tp, None)
+        if (replica := self._replicas.pop(tp, None)) is not None:
+            self._changed_high_watermarks.pop(replica, None)
+        self.purgatories.hosting_ended(tp)
         self._recovered_high_watermarks.pop(tp, None)
         self.leader_epoch_fence.forget(tp)
         self._topic_log_configs.forget(tp.topic)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.node.client_requests import TP, fetch_request, produce_request
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.node.memory_log import MemoryLog, MemoryLogs
 from tests.node.scripted_leader import stored
+from tests.reference_cycles import until_freed, without_collections
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
     FencedLeaderEpochError,
@@ -153,6 +155,22 @@ async def test_stop_replica_completes_waiting_requests_and_deletes_if_asked() ->
             assert (await node.ask(stop, sender_epoch=1)).partitions[0].error_code == code
         assert (await waiting)[0] == NotLeaderOrFollowerError.code
         assert len(node.replicas) == len(node.directory.logs()) == 0
+
+
+@on_virtual_time
+async def test_logs_of_deleted_replicas_are_freed() -> None:
+    """The followers close their connections with the last partition, so that no fetch tells the leader to forget it."""
+    tps = [TP, TP._replace(partition=1)]
+    async with MemoryCluster() as cluster:
+        for tp in tps:
+            await cluster.elect(1, tp=tp)
+        await cluster.produce(b"a")
+        with without_collections():
+            logs = [ref(node.log(tp)) for node in cluster.nodes.values() for tp in tps]  # which the replicas keep
+            stop = StopReplicaRequest(1, 1, tuple([StopReplicaPartition(*tp, -1, True) for tp in tps]))
+            for broker_id in (2, 3, 1):
+                await cluster.nodes[broker_id].ask(stop, sender_epoch=1)
+            await until_freed(*logs)
 
 
 @on_virtual_time
