@@ -94,7 +94,7 @@ class Dealer:
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
         self._socket.close(linger=0)
-        # The callbacks lead to the owner, which has this line. Without them both are freed without a garbage collection.
+        # The callbacks lead to the owner, which has this line. No garbage collection is needed without them.
         del self._on_message, self._on_ended
 
     def _on_readable(self) -> None:
