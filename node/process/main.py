@@ -17,12 +17,16 @@ from node.process.descriptors import raise_descriptor_limit
 from node.process.environment import RealEnvironment
 from node.process.logging_setup import log_to
 from node.process.out_of_memory import end_process, guard_memory
+from node.runtime.thread_pool import thread_pool
 from node.settings.broker_settings import BrokerSettings
 from tidelog.errors import TidelogError
 
 log = logging.getLogger("node")
 
 _SWITCH_INTERVAL_S = 0.0005
+#: The number of calls that the event loop has on threads at the same time (`asyncio.to_thread`), such as creations of
+#: logs. Flushes and periodic work have threads of their own.
+OFFLOAD_THREADS = 8
 
 
 def main() -> int:
@@ -69,6 +73,7 @@ def _message_of(failure: Exception) -> str:
 async def _serve(settings: BrokerSettings) -> Exception | None:
     broker = Broker(settings, RealEnvironment())
     loop = asyncio.get_running_loop()
+    loop.set_default_executor(thread_pool(OFFLOAD_THREADS, "offload"))
     guard_memory(loop, end_process)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, broker.end)

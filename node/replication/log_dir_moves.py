@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
+from node.runtime.thread_pool import thread_pool
 from node.settings.dynamic_settings import DynamicSettings
 from storage.files import Files
 from storage.log.log import Log
@@ -36,6 +36,8 @@ from tidelog.model import TopicPartition
 
 log = logging.getLogger(__name__)
 
+#: As many as flushes that run at the same time, because only flushes wait for urgent steps.
+_URGENT_THREADS = 8
 #: The pause after which a waiting move tries again.
 _WAIT_S = 0.1
 #: A shorter wait for the setting is added to that of the next step, because the clock counts whole milliseconds.
@@ -71,9 +73,9 @@ class LogDirMoves:
         self._new_pace = new_pace
         self._tasks: dict[FutureLog, asyncio.Task[None]] = {}
         self._stopping = Flag()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="log-move")
+        self._thread = thread_pool(1, "log-move")
         #: For the steps of moves for which flushes wait.
-        self._urgent = ThreadPoolExecutor(thread_name_prefix="urgent-log-move")
+        self._urgent = thread_pool(_URGENT_THREADS, "urgent-log-move")
         #: The copied bytes that the setting has not allowed yet, and the time (ms, monotonic) of that count.
         self._owed_bytes, self._counted_ms = 0.0, 0
 

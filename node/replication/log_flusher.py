@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from node.replication.replica import Replica
+from node.runtime.thread_pool import thread_pool
 from storage.descriptor_reserve import OutOfDescriptorsError
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
@@ -41,7 +41,7 @@ class LogFlusher:
         self._on_flushed = on_flushed
         self._on_error = on_error
         self._offload = offload or self._on_thread
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="flush")
+        self._threads = thread_pool(_THREADS, "flush")
         self._in_progress: dict[Replica, asyncio.Task[None]] = {}
         self._closing = False
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
+from node.runtime.thread_pool import thread_pool
 from node.settings.dynamic_settings import DynamicSettings
 from tidelog.client.tasks.async_event import Flag
 from tidelog.clock import Clock
@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 _PARTITIONS_PER_STEP = 64
 _REMOVAL_CHECK_MS = 1000
 _EPOCHS_CHECK_MS = 1000
+#: The kinds of work besides compaction that run on threads.
+OTHER_WORK = 5
 #: The longest timer. A setting of 2⁶³ − 1 ms means "never", and the event loop cannot wait for that long.
 _LONGEST_PAUSE_S = 10 * 365 * 86_400
 
@@ -83,7 +85,7 @@ class MaintenanceLoop:
         cleaners = settings.static.log_cleaner_threads if settings.static.log_cleaner_enable else 0
         self._cleaners = cleaners
         # One thread for each kind of work, so that a disk that is slow with one kind delays no other.
-        self._threads = ThreadPoolExecutor(cleaners + 5, thread_name_prefix="log-maintenance")
+        self._threads = thread_pool(cleaners + OTHER_WORK, "log-maintenance")
 
     def start(self) -> None:
         """Start all tasks on the running event loop, and return at once. Each first waits for its interval."""

@@ -15,6 +15,8 @@ from struct import pack
 import pytest
 
 from node.process.descriptors import share_descriptors
+from node.process.main import OFFLOAD_THREADS
+from node.replication.log_maintenance import OTHER_WORK
 from tests.processes.harness.asking import is_served
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.many_partitions import (
@@ -39,8 +41,8 @@ pytestmark = [
 ]
 
 ROUNDS = 10
-#: Thread pools are small before they have work, so that the first rounds may still enlarge them.
-ROUNDS_OF_GROWTH = 3
+#: The threads of each pool that the rounds use. A pool starts them when it has work and no idle thread.
+POOLS = {"offload": OFFLOAD_THREADS, "log-maintenance": OTHER_WORK + 1}
 MORE_CONNECTIONS = 50
 #: A request of ApiVersions version 0 without a client id.
 API_VERSIONS = pack(">ihhih", 10, 18, 0, 1, 0)
@@ -153,8 +155,10 @@ def test_rounds_of_create_write_and_delete_leave_no_resources_behind(
             print(f"round {number}: {rounds[-1]}")
         for broker_id, pid in pids.items():
             first = rounds[0][broker_id]
-            threads = max(after[broker_id].threads for after in rounds[:ROUNDS_OF_GROWTH])
-            bound = Usage(first.descriptors, threads, first.resident_kib * 11 // 10)
+            require_bite(
+                "the pools have other names", all(first.threads[name] for name in POOLS) and f"{first.threads}"
+            )
+            bound = Usage(first.descriptors, {**first.threads, **POOLS}, first.resident_kib * 11 // 10)
             wait_for(
                 f"broker {broker_id} to use at most {bound}, after {rounds[-1][broker_id]}",
                 lambda pid=pid, bound=bound: _is_within(usage_of(pid), bound),  # type: ignore[misc]
@@ -163,4 +167,8 @@ def test_rounds_of_create_write_and_delete_leave_no_resources_behind(
 
 
 def _is_within(now: Usage, bound: Usage) -> bool:
-    return all(used <= most for used, most in zip(now, bound, strict=True))
+    return (
+        now.descriptors <= bound.descriptors
+        and all(count <= bound.threads.get(name, 0) for name, count in now.threads.items())
+        and now.resident_kib <= bound.resident_kib
+    )

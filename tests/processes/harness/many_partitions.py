@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -184,10 +185,13 @@ class LivingBrokers:
 
 
 class Usage(NamedTuple):
-    """The resources of one process: open descriptors, threads, and resident memory (VmRSS)."""
+    """The resources of one process: open descriptors, threads by name, and resident memory (VmRSS).
+
+    The threads of a pool have its name, and all others that of the program or of a library.
+    """
 
     descriptors: int
-    threads: int
+    threads: Mapping[str, int]
     resident_kib: int
 
 
@@ -195,7 +199,7 @@ def usage_of(pid: int) -> Usage:
     """Return what the process uses now."""
     process = Path(f"/proc/{pid}")
     (resident,) = (line for line in (process / "status").read_text().splitlines() if line.startswith("VmRSS:"))
-    threads = len(list((process / "task").iterdir()))
+    threads = Counter((task / "comm").read_text().strip() for task in (process / "task").iterdir())
     return Usage(len(os.listdir(process / "fd")), threads, int(resident.split()[1]))
 
 
