@@ -97,12 +97,14 @@ class BrokerRegistration:
     epoch           czxid of the znode; −1 if the registration is not written yet
     possibly_short  the broker's logs may lack records, because its machine went down after they were last closed, or
                     because a log was damaged. The controller clears the mark when no partition depends on it any more.
+    rack            the failure domain that the broker is in (broker.rack); None if it has none
     """
 
     broker_id: int
     listeners: Mapping[str, Endpoint]
     epoch: int = -1
     possibly_short: bool = False
+    rack: str | None = None
 
     @property
     def endpoint(self) -> Endpoint:

@@ -109,6 +109,10 @@ class ControllerContext:
         """Return what each broker has of all topics, for the placement of more."""
         return BrokerLoad(self.preferred, self.held_partitions())
 
+    def racks(self) -> dict[int, str]:
+        """Return the racks of the online brokers that have one, by broker id."""
+        return {broker_id: broker.rack for broker_id, broker in self.brokers.items() if broker.rack}
+
     def state_of(self, tp: TopicPartition) -> PartitionState | None:
         """Return the last known state of a partition; None if there is none, or no such partition."""
         partition = self.partitions.get(tp)
@@ -263,6 +267,7 @@ class ControllerContext:
                 b.epoch,
                 tuple(ListenerAddress(name, at.host, at.port) for name, at in sorted(b.listeners.items())),
                 id_ in self.shutting_down,
+                b.rack,
             )
             for id_, b in sorted(self.brokers.items())
         )

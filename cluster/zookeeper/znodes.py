@@ -154,9 +154,11 @@ def decode_controller_epoch(data: bytes) -> int:
 def encode_broker(registration: BrokerRegistration, now_ms: int) -> bytes:
     """Encode `/brokers/ids/N`. `now_ms` is wall time, for human readers only.
 
-    `host` and `port` are null and −1, as in a Kafka broker without a listener PLAINTEXT.
+    `host` and `port` are null and −1, as in a Kafka broker without a listener PLAINTEXT. A broker without a rack has no
+    `rack`, as in Kafka.
     """
     listeners = [Listener(name, endpoint) for name, endpoint in sorted(registration.listeners.items())]
+    rack = {"rack": registration.rack} if registration.rack else {}
     ours = {"possibly_short": True} if registration.possibly_short else {}
     return _encode(
         {
@@ -168,6 +170,7 @@ def encode_broker(registration: BrokerRegistration, now_ms: int) -> bytes:
             "host": None,
             "version": 5,
             "timestamp": str(now_ms),
+            **rack,
             **ours,
         }
     )
@@ -176,7 +179,8 @@ def encode_broker(registration: BrokerRegistration, now_ms: int) -> bytes:
 def decode_broker(broker_id: int, data: bytes, czxid: int) -> BrokerRegistration:
     """Decode a registration as read; its epoch is the znode's czxid.
 
-    MalformedZnodeError, also if one of the listeners KAFKA and REPLICATION is missing.
+    MalformedZnodeError, also if one of the listeners KAFKA and REPLICATION is missing. A rack that is missing, null or
+    empty is None.
     """
     with _decoded(broker_path(broker_id), data) as value:
         listeners: dict[str, Endpoint] = {}
@@ -185,8 +189,11 @@ def decode_broker(broker_id: int, data: bytes, czxid: int) -> BrokerRegistration
             listeners[name] = Endpoint.parse(address)
         if missing := {CLIENTS, BROKERS} - listeners.keys():
             raise KeyError(*missing)
+        rack = value.get("rack") or None
+        if not isinstance(rack, str | None):
+            raise TypeError(f"rack {rack!r} is not a string")
         possibly_short = value.get("possibly_short") is True
-    return BrokerRegistration(broker_id, listeners, czxid, possibly_short)
+    return BrokerRegistration(broker_id, listeners, czxid, possibly_short, rack)
 
 
 def encode_topic(assignment: TopicAssignment) -> bytes:

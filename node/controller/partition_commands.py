@@ -105,7 +105,8 @@ class PartitionCommands:
                 if before is None or controller.replica_deletion.is_deleting(new.name):
                     raise UnknownTopicOrPartitionError(f"topic {new.name!r} does not exist")
                 live = controller.context.brokers.keys() - controller.context.shutting_down
-                plan = partial(plan_partitions, new, before, load=controller.context.load())
+                context = controller.context
+                plan = partial(plan_partitions, new, before, load=context.load(), racks=context.racks())
                 after = plan_within(self._capacity(controller), new.name, live, plan, before)
                 if validate_only:
                     return []

@@ -105,6 +105,7 @@ class TopicCommands:
                     internal=InternalTopicRules.of(self._settings),
                     rng=self._rng,
                     load=context.load(),
+                    racks=context.racks(),
                 )
 
             live = context.brokers.keys() - context.shutting_down

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Set
+from collections.abc import Callable, Collection, Mapping, Set
 
 from cluster.controller.replicas.capacity import BrokerCapacity
 from cluster.controller.replicas.placement import (
     NO_LOAD,
+    NO_RACKS,
     BrokerLoad,
     check_assignment,
     check_replicas,
@@ -52,6 +53,7 @@ def plan_topic(
     internal: InternalTopicRules,
     rng: random.Random,
     load: BrokerLoad = NO_LOAD,
+    racks: Mapping[int, str] = NO_RACKS,
 ) -> TopicAssignment:
     """Return the topic to create, with a new id, its replicas and its own settings, or raise the BrokerError to answer.
 
@@ -61,6 +63,7 @@ def plan_topic(
     defaults            the broker's defaults of topic settings, with which the topic's settings are validated
     rng                 chooses the topic id, and the broker at which placement begins
     load                what the brokers have of the other topics
+    racks               the racks of those brokers that have one
     """
     validate_topic(new.name)
     if new.name in existing:
@@ -85,7 +88,7 @@ def plan_topic(
         factor = replication_factor if new.replication_factor == -1 else new.replication_factor
         if count > MAX_PARTITIONS:
             raise InvalidPartitionsError(f"a topic has at most {MAX_PARTITIONS} partitions, not {count}")
-        partitions = place_replicas(brokers, count, factor, rng, load)
+        partitions = place_replicas(brokers, count, factor, rng, load, racks)
     if len(partitions) > MAX_PARTITIONS:
         raise InvalidPartitionsError(f"a topic has at most {MAX_PARTITIONS} partitions, not {len(partitions)}")
     internal.check_creation(new.name, configs, partitions)
@@ -93,19 +96,25 @@ def plan_topic(
 
 
 def plan_partitions(
-    new: NewPartitions, assignment: TopicAssignment, brokers: Collection[int], load: BrokerLoad = NO_LOAD
+    new: NewPartitions,
+    assignment: TopicAssignment,
+    brokers: Collection[int],
+    load: BrokerLoad = NO_LOAD,
+    racks: Mapping[int, str] = NO_RACKS,
 ) -> TopicAssignment:
     """Return the topic's assignment with partitions added up to `new.total_count`, or raise the BrokerError to answer.
 
     The new partitions have as many replicas as partition 0: those that the request names, or else replicas that are
-    placed on `brokers`, which have `load` of all topics. Internal topics are refused.
+    placed on `brokers`, which have `load` of all topics and are in `racks`. Internal topics are refused.
     """
     check_new_partitions(new.name)
     existing = {number: assignment.assigned(number).target for number in assignment.partitions}
     if new.total_count > MAX_PARTITIONS:
         raise InvalidPartitionsError(f"a topic has at most {MAX_PARTITIONS} partitions, not {new.total_count}")
     factor = len(existing[0])
-    added = place_more_replicas(brokers, existing, new.total_count, factor, load)
+    if new.assignment is not None:
+        racks = NO_RACKS  # a manual assignment needs none
+    added = place_more_replicas(brokers, existing, new.total_count, factor, load, racks)
     if new.assignment is not None:
         if len(new.assignment) != len(added):
             raise InvalidReplicaAssignmentError(

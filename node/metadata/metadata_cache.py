@@ -133,7 +133,7 @@ class MetadataCache:
     def departed(self, since_ms: int, listener: str) -> list[BrokerAddress]:
         """Return the addresses for this listener of brokers that were live at `since_ms` or later and are not now."""
         return [
-            BrokerAddress(id_, endpoint.host, endpoint.port)
+            BrokerAddress(id_, endpoint.host, endpoint.port, broker.rack)
             for id_, (broker, at_ms) in sorted(self._departed.items())
             if at_ms >= since_ms and (endpoint := broker.endpoint_of(listener)) is not None
         ]
@@ -244,7 +244,7 @@ class MetadataCache:
             )
         names = sorted(self._topics) if topics is None else list(dict.fromkeys(topics))
         reachable = {
-            broker_id: BrokerAddress(broker_id, endpoint.host, endpoint.port)
+            broker_id: BrokerAddress(broker_id, endpoint.host, endpoint.port, broker.rack)
             for broker_id, broker in sorted(self.brokers.items())
             if (endpoint := broker.endpoint_of(listener)) is not None
         }

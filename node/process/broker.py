@@ -432,6 +432,7 @@ class Broker:
                 self._settings.broker_id,
                 self._addresses.by_listener,
                 possibly_short=self._logs.possibly_short,
+                rack=self._settings.broker_rack or None,
             ),
             previous_session=int(previous) if previous.removeprefix("-").isdecimal() else 0,
             save_session=lambda session_id: self._logs.write_session(str(session_id)),

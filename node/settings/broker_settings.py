@@ -30,6 +30,7 @@ from tidelog.model import Endpoint
 from tidelog.nearest_names import nearest_names
 from tidelog.settings_file import SettingsFile
 
+_LONGEST_RACK = 249
 _INT16, _INT32, _INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
 
 #: The names in a settings file of the broker settings that topics take their defaults from, mapped to Kafka's names.
@@ -65,6 +66,11 @@ class BrokerSettings:
     advertised_listeners: tuple[str, ...] = _setting(
         "addresses at which clients and brokers reach the listeners: NAME://host:port; default: the bound address",
         (),
+    )
+    broker_rack: str = _setting(
+        "failure domain of this broker, such as a rack or a zone; a new partition gets its replicas in different ones;"
+        " set it on all brokers or on none",
+        "",
     )
     max_connections: int = _setting("connections of clients to one listener", 10_000, least=1)
     max_connections_per_ip: int = _setting("connections of clients to one listener from one address", 10_000, least=1)
@@ -211,6 +217,12 @@ class BrokerSettings:
         if not self.log_dirs:
             raise ConfigError("log_dirs must name at least one directory")
         parse_listeners(self.listeners, self.advertised_listeners)
+        rack = self.broker_rack
+        if len(rack) > _LONGEST_RACK or not rack.isprintable() or rack != rack.strip():
+            raise ConfigError(
+                f"broker_rack must be at most {_LONGEST_RACK} printable characters without spaces at the ends,"
+                f" not {rack[: _LONGEST_RACK + 1]!r}"
+            )
         if self.log_level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
             raise ConfigError(f"log_level must be DEBUG, INFO, WARNING or ERROR, not {self.log_level!r}")
         if self.http_listener:

@@ -160,6 +160,8 @@ STORIES: Mapping[str, tuple[Step, ...]] = {
         Step("logdirs move {topic}/0 --broker 1 --to {directory}", r"^{topic}/0 is in {directory} of broker 1$"),
     ),
     "the cluster is checked": (
+        Step("brokers", r"^ +1 +127\.0\.0\.1:\d+ +(yes|no)"),
+        Step("brokers --json", '"rack": '),
         Step("doctor", r"^ok +cluster +KIND(.*\n)+ok +broker 1 (.*\n)+ok +controller +broker \d"),
         Step("doctor --json", '"name": "cluster", "state": "ok", "sentence": "KIND'),
         Step("explain {topic}/0", "^nothing is wrong$", refused=ON_KAFKA),

@@ -40,6 +40,17 @@ def test_registration_has_both_endpoints_and_the_czxid_as_epoch() -> None:
     assert znodes.decode_broker(3, data, 77) == replace(broker, epoch=77)
 
 
+def test_registration_has_a_rack_as_kafka_writes_it() -> None:
+    listeners = {BROKERS: Endpoint("h", 9601), CLIENTS: Endpoint("h", 9092)}
+    data = znodes.encode_broker(BrokerRegistration(3, listeners, rack="r1"), 1234)
+    assert json.loads(data)["rack"] == "r1"
+    assert znodes.decode_broker(3, data, 77).rack == "r1"
+    for absent in (b"null", b'""'):
+        assert znodes.decode_broker(3, data.replace(b'"r1"', absent), 77).rack is None
+    with pytest.raises(znodes.MalformedZnodeError, match="rack 7 is not a string"):
+        znodes.decode_broker(3, data.replace(b'"r1"', b"7"), 77)
+
+
 def test_a_topic_keeps_its_assignment_id_and_settings() -> None:
     topic = TopicAssignment("t", "AAAAAAAAAAAAAAAAAAAAAQ", {0: (1, 2), 10: (2, 1)}, {"retention.ms": "-1"})
     data = znodes.encode_topic(topic)

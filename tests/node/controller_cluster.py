@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from cluster.state import BrokerRegistration, PartitionState
@@ -82,7 +82,11 @@ class Broker:
         endpoint = self.server.endpoint
         self.registration = Registration(
             self.zk_client,
-            BrokerRegistration(self.broker_id, {CLIENTS: Endpoint("127.0.0.1", 1), BROKERS: endpoint}),
+            BrokerRegistration(
+                self.broker_id,
+                {CLIENTS: Endpoint("127.0.0.1", 1), BROKERS: endpoint},
+                rack=self.settings.broker_rack or None,
+            ),
             previous_session=previous_session,
             on_lost=lambda: setattr(self.identity, "broker_epoch", -1),
             on_registered=lambda epoch: setattr(self.identity, "broker_epoch", epoch),
@@ -154,11 +158,14 @@ class Broker:
 
 
 class Cluster:
-    """Brokers 1 to n and their ZooKeeper."""
+    """Brokers 1 to n and their ZooKeeper. `racks` has the racks of the brokers that have one."""
 
-    def __init__(self, brokers: int = 3, **settings: int) -> None:
+    def __init__(self, brokers: int = 3, racks: Mapping[int, str] | None = None, **settings: int) -> None:
         self.zookeeper = MemoryZooKeeper(session_timeout_ms=SESSION_TIMEOUT_MS)
-        self.brokers = {number: Broker(self.zookeeper, number, **settings) for number in range(1, brokers + 1)}
+        self.brokers = {
+            number: Broker(self.zookeeper, number, broker_rack=(racks or {}).get(number, ""), **settings)
+            for number in range(1, brokers + 1)
+        }
 
     async def start(self) -> None:
         for broker in self.brokers.values():
@@ -204,9 +211,14 @@ def _holds(condition: Callable[[], bool]) -> bool:
         return False
 
 
-def run(story: Callable[[Cluster], Coroutine[Any, Any, None]], brokers: int = 3, **settings: int) -> None:
+def run(
+    story: Callable[[Cluster], Coroutine[Any, Any, None]],
+    brokers: int = 3,
+    racks: Mapping[int, str] | None = None,
+    **settings: int,
+) -> None:
     async def whole() -> None:
-        cluster = Cluster(brokers, **settings)
+        cluster = Cluster(brokers, racks, **settings)
         await cluster.start()
         try:
             await story(cluster)

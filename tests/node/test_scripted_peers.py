@@ -94,7 +94,7 @@ async def test_client_refuses_a_broker_of_other_versions_and_sends_nothing() -> 
     async with scripted_broker(ApiRange(ApiKey.METADATA, 4, 9)) as broker:
         script = asyncio.create_task(broker.next_request())
         connection = await Connection.open(broker.endpoint, client_id="t", timeout_ms=5000)
-        spoken = rf"METADATA: this client supports versions 0 to 1, the broker at {broker.endpoint} versions 4 to 9"
+        spoken = rf"METADATA: this client supports versions 0 to 2, the broker at {broker.endpoint} versions 4 to 9"
         with pytest.raises(UnsupportedVersionError, match=spoken):
             await connection.call(MetadataRequest(), timeout_ms=5000)
         with pytest.raises(UnsupportedVersionError, match="does not know FETCH"):
@@ -340,4 +340,4 @@ async def test_broker_refuses_an_unknown_version_and_names_both() -> None:
             assert await asyncio.to_thread(raw.poll, 5000)
             refused = decode_response([memoryview(frame) for frame in raw.recv_multipart()])[0]
     assert refused.error_code == UnsupportedVersionError.code
-    assert refused.error_message == "METADATA: this broker supports versions 0 to 1, but the request has version 9"
+    assert refused.error_message == "METADATA: this broker supports versions 0 to 2, but the request has version 9"

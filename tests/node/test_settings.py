@@ -82,6 +82,10 @@ def test_topics_take_their_defaults_from_the_brokers_settings(tmp_path: Path) ->
         (GOOD + 'log_level = "LOUD"\n', "log_level must be"),
         (GOOD.replace("h:1,", "h,"), "zookeeper: 'h' is not host:port"),
         (GOOD.replace("2/root", "2/a/../b"), "zookeeper: the path /a/../b must not contain . or .."),
+        (GOOD + f'broker_rack = "{"r" * 250}"\n', "broker_rack must be at most 249 printable characters"),
+        (GOOD + 'broker_rack = " a"\n', "broker_rack must be at most 249 printable characters without spaces"),
+        (GOOD + 'broker_rack = "a\\tb"\n', "broker_rack must be at most 249 printable characters"),
+        (GOOD + "broker_rack = 1\n", "broker_rack must be a string"),
         ("broker_id = \n", "is not TOML"),
     ],
 )
@@ -91,6 +95,15 @@ def test_invalid_setting_is_refused_by_its_name(tmp_path: Path, text: str, compl
     with pytest.raises(ConfigError, match=r"b\.toml") as raised:
         BrokerSettings.load(path)
     assert complaint in str(raised.value)
+
+
+def test_rack_is_any_printable_name_or_none(tmp_path: Path) -> None:
+    path = tmp_path / "b.toml"
+    for line, rack in (("", ""), ('broker_rack = ""\n', ""), ('broker_rack = "zone a, räck 1"\n', "zone a, räck 1")):
+        path.write_text(GOOD + line)
+        assert BrokerSettings.load(path).broker_rack == rack
+    path.write_text(GOOD + f'broker_rack = "{"r" * 249}"\n')
+    assert len(BrokerSettings.load(path).broker_rack) == 249
 
 
 def test_missing_settings_file_is_named(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ SHOWS = {
     "tidelog config describe lines": r"^retention\.ms +86400000 +topic$",
     "tidelog topic delete-records lines --before 0:end": rf"{_TABLE}BEGINS AT (.*\n)+nothing is changed yet: ",
     "tidelog logdirs": r"^ +1 +/.*/broker-1 +\d+ .* online$",
+    "tidelog brokers": r"^ +1 +127\.0\.0\.1:\d+ +(yes|no)$",
     "tidelog clients": r"^tidelog-cli +tidelog/",
     "tidelog status": r"^broker 1 .* running, ready\n(.*\n)+ZooKeeper .* running",
     "tidelog logs --follow": r"^==> broker 1 <==\n.* broker 1 serves health and metrics at http://",

@@ -32,6 +32,28 @@ def test_drain_moves_the_replicas_of_a_dead_broker() -> None:
     assert drain({0: (9, 2)}, [9], [1, 2]) == {0: (1, 2)}
 
 
+def test_drain_prefers_a_rack_without_a_replica_to_a_broker_with_fewer() -> None:
+    racks = {1: "a", 2: "b", 3: "b", 4: "a"}
+    assignment = {0: (1, 2), 1: (4, 2), 2: (4, 2)}
+    assert drain(assignment, [1], [1, 2, 3, 4], racks)[0] == (4, 2)
+    assert drain(assignment, [1], [1, 2, 3, 4])[0] == (3, 2)
+
+
+def test_drain_of_two_brokers_moves_a_partition_into_different_racks() -> None:
+    racks = {1: "a", 2: "b", 3: "c", 4: "c", 5: "d"}
+    assert drain({0: (1, 2)}, [1, 2], [1, 2, 3, 4, 5], racks) == {0: (3, 5)}
+
+
+def test_drain_uses_a_rack_again_if_no_other_has_a_free_broker() -> None:
+    racks = {1: "a", 2: "b", 3: "b"}
+    assert drain({0: (1, 2)}, [1], [1, 2, 3], racks) == {0: (3, 2)}
+
+
+def test_drain_counts_a_broker_without_a_rack_as_one_of_its_own() -> None:
+    racks = {1: "a", 2: "b", 3: "b"}
+    assert drain({0: (1, 2), 1: (4, 1)}, [1], [1, 2, 3, 4], racks)[0] == (4, 2)
+
+
 def test_drain_changes_nothing_if_the_broker_has_no_replica() -> None:
     assert drain({0: (1, 2)}, [3], [1, 2, 3]) == {}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +26,14 @@ def test_the_first_answer_is_taken_as_it_is() -> None:
     assert view.leader_of("t", 0) == Leader(1, 3)
     assert (view.cluster_id, view.controller_id, view.brokers[2]) == ("c", 1, Endpoint("b", 2))
     assert (view.partition_count("t"), view.partition_count("u"), view.version) == (1, 0, 1)
+
+
+def test_racks_are_those_of_the_last_answer_with_brokers() -> None:
+    racked = tuple(replace(broker, rack=rack) for broker, rack in zip(BROKERS, ("a", None), strict=True))
+    view = ClusterView().merged(answer(1, 3, brokers=racked))
+    assert view.racks == {1: "a"}
+    assert view.merged(answer(1, 3, brokers=())).racks == {1: "a"}
+    assert view.merged(answer(1, 3)).racks == {}
 
 
 def test_an_older_epoch_does_not_replace_a_newer_one() -> None:

@@ -253,14 +253,18 @@ class Admin(LoopBound):
         return Listing(await describe_times(self._client(), name, deadline_ms))
 
     async def describe_cluster(self, timeout_ms: int | None = None) -> ClusterDescription:
-        """Return the cluster's id, kind, controller (−1: none) and live brokers by id, as one broker knows them now."""
+        """Return the cluster's id, kind, controller (−1: none), and its live brokers and their racks by id.
+
+        They are as one broker knows them now.
+        """
         client = self._client()
         deadline_ms = self._deadline_ms(timeout_ms)
         await client.wait_for_metadata(deadline_ms)
         await client.refresh(deadline_ms)
         view = client.view
         brokers = dict(sorted(view.brokers.items()))
-        return ClusterDescription(view.cluster_id, view.controller_id, brokers, client.cluster_kind)
+        racks = dict(sorted(view.racks.items()))
+        return ClusterDescription(view.cluster_id, view.controller_id, brokers, client.cluster_kind, racks)
 
     async def describe_configs(
         self,

@@ -37,6 +37,7 @@ _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 #: Each command of this package, and its module, which is imported only when the command is called.
 _COMMANDS = {
     "broker": "tidelog.cli.cluster.cluster",
+    "brokers": "tidelog.cli.cluster.brokers",
     "clients": "tidelog.cli.cluster.clients",
     "completion": "tidelog.cli.completion",
     "config": "tidelog.cli.topics.config",
@@ -55,6 +56,7 @@ _COMMANDS = {
 }
 _SUMMARIES = {
     "broker": "Run one broker in the foreground (for compose or systemd).",
+    "brokers": "List the live brokers: addresses, racks, and the controller.",
     "clients": "Show who is connected, and which topics each client uses.",
     "completion": "Print the completion script of a shell.",
     "config": "Show the settings of a topic or a broker, each with its source.",

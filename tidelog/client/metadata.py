@@ -46,6 +46,7 @@ class ClusterView:
     topics          the topics that a broker has described
     refused         the topics whose latest answer was an error, with the error's code; `topics` may still have them
     version         counts the merged answers; 0 means that no broker has answered yet
+    racks           the racks of those of `brokers` that have one, by id
     """
 
     cluster_id: str = ""
@@ -54,6 +55,7 @@ class ClusterView:
     topics: Mapping[str, TopicView] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
     version: int = 0
+    racks: Mapping[int, str] = field(default_factory=dict)
 
     def leader_of(self, topic: str, partition: int) -> Leader | None:
         """Return the leader; None if the partition is unknown or has no leader, or its leader is no known broker."""
@@ -92,6 +94,7 @@ class ClusterView:
             cluster_id=answer.cluster_id or self.cluster_id,
             controller_id=answer.controller_id,
             brokers=brokers or self.brokers,
+            racks={each.broker_id: each.rack for each in answer.brokers if each.rack} if brokers else self.racks,
             topics=topics,
             refused=refused,
             version=self.version + 1,

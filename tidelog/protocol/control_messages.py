@@ -5,8 +5,10 @@ The form is that of `tidelog.protocol.messages`. Only the REPLICATION listener a
 
 from __future__ import annotations
 
+from dataclasses import field
+
 from tidelog.errors import ProtocolError
-from tidelog.frozen_dataclass import frozen
+from tidelog.frozen_dataclass import frozen, since
 from tidelog.model import Endpoint
 from tidelog.protocol.listeners import BROKERS
 from tidelog.protocol.messages import ApiKey, DescribePartition, Message, Request, Response
@@ -25,13 +27,14 @@ class ListenerAddress(Message):
 class BrokerInfo(Message):
     """A live broker and its listeners. `epoch` is the broker epoch (the czxid of its registration).
 
-    `shutting_down` is True from the broker's ControlledShutdown request on.
+    `shutting_down` is True from the broker's ControlledShutdown request on. `rack` is None if the broker has none.
     """
 
     broker_id: int
     epoch: int
     listeners: tuple[ListenerAddress, ...]
     shutting_down: bool = False
+    rack: str | None = field(default=None, metadata=since(1))
 
     def endpoint_of(self, listener: str) -> Endpoint | None:
         """Return the address of the listener with this name; None if the broker has none."""
@@ -114,6 +117,7 @@ class LeaderAndIsrRequest(Request):
 
     api = ApiKey.LEADER_AND_ISR
     response = LeaderAndIsrResponse
+    versions = (0, 1)
     between_brokers = True
 
 
@@ -191,6 +195,7 @@ class UpdateMetadataRequest(Request):
 
     api = ApiKey.UPDATE_METADATA
     response = UpdateMetadataResponse
+    versions = (0, 1)
     between_brokers = True
 
 

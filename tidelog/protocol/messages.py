@@ -337,11 +337,12 @@ class ListOffsetsRequest(Request):
 
 @frozen
 class BrokerAddress(Message):
-    """The address of a live broker on the listener to which the request was sent."""
+    """The address of a live broker on the listener to which the request was sent; `rack` is None if it has none."""
 
     broker_id: int
     host: str
     port: int
+    rack: str | None = field(default=None, metadata=since(2))
 
 
 @frozen
@@ -403,7 +404,7 @@ class MetadataRequest(Request):
 
     api = ApiKey.METADATA
     response = MetadataResponse
-    versions = (0, 1)
+    versions = (0, 2)
 
 
 # --- OffsetForLeaderEpoch ----------------------------------------------------------------------------

@@ -6,12 +6,15 @@ import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from operator import itemgetter
 
 from tidelog.errors import (
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
 )
+from tidelog.quantities import MOST_NAMED, ranges_of
 
 Assignment = dict[int, tuple[int, ...]]
 
@@ -25,6 +28,7 @@ class BrokerLoad:
 
 
 NO_LOAD = BrokerLoad({}, {})
+NO_RACKS: Mapping[int, str] = {}
 
 
 def place_replicas(
@@ -33,27 +37,29 @@ def place_replicas(
     replication_factor: int,
     source: random.Random,
     load: BrokerLoad = NO_LOAD,
+    racks: Mapping[int, str] = NO_RACKS,
 ) -> Assignment:
     """Return the replicas of each partition, the preferred leader first.
 
-    A round is as many partitions as there are brokers. All complete rounds are placed by Kafka's rack-unaware round
-    robin: leaders rotate, and followers shift by one more each round. Each broker then has as many leaders and replicas
-    as any other. The remaining partitions go to the brokers that have least, so that the brokers stay even over many
-    topics. `source` chooses the first broker and the first shift, and `load` is that of the other topics.
+    A round is as many partitions as there are brokers. All complete rounds are placed by Kafka's round robin: leaders
+    rotate, and followers shift further each round. Each broker then has as many leaders and replicas as any other. The
+    remaining partitions go to the brokers that have least, so that the brokers stay even over many topics. `source`
+    chooses the first broker and the first shift, and `load` is that of the other topics.
+
+    The racks of a partition have equally many of its replicas (KIP-36: no two in one rack while another rack has none),
+    except that a rack has at most one on each of its brokers. If racks differ in their number of brokers, rounds would
+    not be even. Then all partitions go to the brokers that have least.
 
     InvalidPartitionsError if `partitions` is not positive. InvalidReplicationFactorError if the factor is not positive
-    or exceeds the number of brokers.
+    or exceeds the number of brokers, or if only some of the brokers are in `racks`.
     """
     if partitions <= 0:
         raise InvalidPartitionsError(f"a topic needs at least one partition, not {partitions}")
     if replication_factor <= 0:
         raise InvalidReplicationFactorError(f"a topic needs at least one replica, not {replication_factor}")
-    if replication_factor > len(brokers):
-        raise InvalidReplicationFactorError(
-            f"replication factor {replication_factor} is larger than the number of live brokers, {len(brokers)}"
-        )
-    ring = sorted(brokers)
-    start, shift = source.randrange(len(ring)), source.randrange(len(ring))
+    _require_brokers(brokers, replication_factor)
+    ring = _Ring.of(brokers, racks)
+    start, shift = source.randrange(len(ring.brokers)), source.randrange(len(ring.brokers))
     return _place(ring, range(partitions), replication_factor, start, shift, {}, load)
 
 
@@ -63,26 +69,71 @@ def place_more_replicas(
     total: int,
     replication_factor: int,
     load: BrokerLoad = NO_LOAD,
+    racks: Mapping[int, str] = NO_RACKS,
 ) -> Assignment:
     """Return the replicas of the partitions to be added only, continuing the round robin of the existing ones.
 
     `total` is the new number of partitions, and `load` is that of all topics. InvalidPartitionsError if `total` adds
-    none. InvalidReplicationFactorError if the factor exceeds the number of brokers.
+    none. InvalidReplicationFactorError if the factor exceeds the number of brokers, or if only some of the brokers are
+    in `racks`.
     """
     if total <= len(existing):
         raise InvalidPartitionsError(f"the topic already has {len(existing)} partitions, and {total} would add none")
+    _require_brokers(brokers, replication_factor)
+    ring = _Ring.of(brokers, racks)
+    start = ring.brokers.index(min((b for b in brokers if b >= existing[0][0]), default=ring.brokers[0]))
+    shift = start + len(existing) // len(ring.brokers)
+    return _place(ring, range(len(existing), total), replication_factor, start, shift, existing, load)
+
+
+def _require_brokers(brokers: Collection[int], replication_factor: int) -> None:
     if replication_factor > len(brokers):
         raise InvalidReplicationFactorError(
             f"replication factor {replication_factor} is larger than the number of live brokers, {len(brokers)}"
         )
-    ring = sorted(brokers)
-    start = next((index for index, broker in enumerate(ring) if broker >= existing[0][0]), 0)
-    shift = start + len(existing) // len(ring)
-    return _place(ring, range(len(existing), total), replication_factor, start, shift, existing, load)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """The brokers in the order of the round robin.
+
+    brokers   the first broker of each rack, then the second one of each, and so on
+    rack_of   a number for the rack of each broker; without racks, each broker is a rack of its own
+    even      whether all racks have equally many brokers. Brokers whose distance in the ring is a multiple of the
+              number of racks are then in the same rack.
+    """
+
+    brokers: Sequence[int]
+    rack_of: Mapping[int, int]
+    even: bool
+
+    @classmethod
+    def of(cls, brokers: Collection[int], racks: Mapping[int, str]) -> _Ring:
+        """InvalidReplicationFactorError if only some of the brokers have a rack."""
+        ids = sorted(brokers)
+        without = [broker for broker in ids if broker not in racks]
+        if not without:
+            names = sorted({racks[broker] for broker in ids})
+            members = [[broker for broker in ids if racks[broker] == name] for name in names]
+        elif len(without) == len(ids):
+            members = [[broker] for broker in ids]
+        else:
+            within = [broker for broker in ids if broker in racks]
+            raise InvalidReplicationFactorError(
+                f"not all brokers have a rack (without one: {ranges_of(without, MOST_NAMED)}; with one: "
+                f"{ranges_of(within, MOST_NAMED)}); set broker_rack on each broker or on none, or assign the replicas "
+                "to brokers yourself"
+            )
+        turns = zip_longest(*members)
+        return cls(
+            [broker for turn in turns for broker in turn if broker is not None],
+            {broker: number for number, rack in enumerate(members) for broker in rack},
+            len(set(map(len, members))) == 1,
+        )
 
 
 def _place(
-    ring: Sequence[int],
+    ring: _Ring,
     partitions: Sequence[int],
     replication_factor: int,
     start: int,
@@ -90,59 +141,121 @@ def _place(
     existing: Assignment,
     load: BrokerLoad,
 ) -> Assignment:
-    in_rounds = len(partitions) - len(partitions) % len(ring)
+    in_rounds = len(partitions) - len(partitions) % len(ring.brokers) if ring.even else 0
     placed = _go_round(ring, partitions[:in_rounds], replication_factor, start, shift)
     # Complete rounds add the same to each broker, so that they do not change which broker has least.
-    rest = _place_evenly(
-        [*ring[start:], *ring[:start]], len(partitions) - in_rounds, replication_factor, existing, load
-    )
-    return placed | dict(zip(partitions[in_rounds:], rest, strict=True))
+    order = [*ring.brokers[start:], *ring.brokers[:start]]
+    rest = _place_evenly(order, ring.rack_of, len(partitions) - in_rounds, replication_factor, existing, load)
+    return placed | dict(zip(partitions[in_rounds:], map(tuple, rest), strict=True))
 
 
-def _go_round(
-    ring: Sequence[int], partitions: Iterable[int], replication_factor: int, start: int, shift: int
-) -> Assignment:
+def _go_round(ring: _Ring, partitions: Iterable[int], replication_factor: int, start: int, shift: int) -> Assignment:
     assignment: Assignment = {}
+    brokers, racks = len(ring.brokers), len(set(ring.rack_of.values()))
+    distances: list[int] = []
     for count, partition in enumerate(partitions):
-        first, moved = (partition + start) % len(ring), shift + count // len(ring)
-        followers = [ring[_follower(first, moved, index, len(ring))] for index in range(replication_factor - 1)]
-        assignment[partition] = (ring[first], *followers)
+        if count % brokers == 0:
+            distances = _distances(brokers, racks, shift + count // brokers)[: replication_factor - 1]
+        first = (partition + start) % brokers
+        assignment[partition] = tuple(ring.brokers[(first + distance) % brokers] for distance in (0, *distances))
     return assignment
 
 
-def _follower(first: int, shift: int, index: int, brokers: int) -> int:
-    """Return the index in the ring of the follower numbered `index`.
+def _distances(brokers: int, racks: int, shift: int) -> list[int]:
+    """Return the distances of all followers from their leader in the ring, in the order in which they are chosen.
 
-    The index is never the leader's (`first`), because the distance is between 1 and brokers − 1.
+    All racks must have equally many brokers. The order is Kafka's, but a broker is chosen only when its rack has no
+    more replicas than any other rack with brokers left. Each distance is between 1 and brokers − 1.
     """
-    return (first + 1 + (shift + index) % (brokers - 1)) % brokers
+    chosen = Counter({0: 1})  # by distance of the rack from the leader's rack
+    turns: list[tuple[int, int]] = []
+    for index in range(brokers - 1):
+        distance = 1 + (shift * racks + index) % (brokers - 1)
+        turns.append((chosen[distance % racks], distance))
+        chosen[distance % racks] += 1
+    return [distance for _, distance in sorted(turns, key=itemgetter(0))]
 
 
 def _place_evenly(
-    ring: Sequence[int], count: int, replication_factor: int, existing: Assignment, load: BrokerLoad
-) -> list[tuple[int, ...]]:
+    order: Sequence[int],
+    rack_of: Mapping[int, int],
+    count: int,
+    replication_factor: int,
+    existing: Assignment,
+    load: BrokerLoad,
+) -> list[list[int]]:
     """Return the replicas of `count` partitions, each on the brokers that have least.
 
     The brokers are compared by what they have of this topic (`existing`), then by what they have in all (`load`).
-    Among equal brokers, the first one of `ring` leads, and the next ones behind the leader follow.
+    Among equal brokers, the first one of `order` leads, and the next ones behind the leader follow. A follower is in a
+    rack with as few replicas of the partition as possible.
     """
     leads = Counter(replicas[0] for replicas in existing.values())
     holds = Counter(broker for replicas in existing.values() for broker in replicas)
     # Leaders come first, because a broker that leads a later partition should not follow an earlier one.
-    leaders: list[int] = []
+    placed: list[list[int]] = []
     for _ in range(count):
-        least = min(ring, key=lambda b: (leads[b], load.leaders.get(b, 0), holds[b], load.replicas.get(b, 0)))
+        least = min(order, key=lambda b: (leads[b], load.leaders.get(b, 0), holds[b], load.replicas.get(b, 0)))
         leads[least] += 1
         holds[least] += 1
-        leaders.append(least)
-    placed: list[tuple[int, ...]] = []
-    for leader in leaders:
-        behind = ring.index(leader) + 1
-        others = [*ring[behind:], *ring[: behind - 1]]
-        followers = sorted(others, key=lambda b: (holds[b], load.replicas.get(b, 0)))[: replication_factor - 1]
-        holds.update(followers)
-        placed.append((leader, *followers))
+        placed.append([least])
+    for number, replicas in enumerate(placed):
+        # The followers shift each round, so that a broker's followers are not always the same.
+        behind = order.index(replicas[0]) + 1 + number // len(order)
+        others = [order[(behind + index) % len(order)] for index in range(len(order))]
+        in_rack = Counter({rack_of[replicas[0]]: 1})
+        for _ in range(replication_factor - 1):
+            least = min(
+                (broker for broker in others if broker not in replicas),
+                key=lambda b: (in_rack[rack_of[b]], holds[b], load.replicas.get(b, 0)),
+            )
+            in_rack[rack_of[least]] += 1
+            holds[least] += 1
+            replicas.append(least)
+    if count < len(order):
+        _level(placed, order, rack_of, holds)
     return placed
+
+
+def _level(placed: list[list[int]], order: Sequence[int], rack_of: Mapping[int, int], holds: Counter[int]) -> None:
+    """Move followers until no chain of moves relieves the followers that hold most of a replica.
+
+    Racks can leave too few choices to the last partitions. A chain moves a follower from a broker with most replicas to
+    a second broker, one from there to a third, and so on, to a broker with at least two replicas less. The shortest
+    chain is taken, so that its moves do not disturb each other. If racks have equally many brokers, the replicas of a
+    new topic then differ by at most one for each broker.
+    """
+    while True:
+        followers = [broker for replicas in placed for broker in replicas[1:]]
+        most = max((holds[broker] for broker in followers), default=0)
+        #: By broker: the partition whose follower moves here, and the broker from which it moves.
+        moves: dict[int, tuple[list[int], int] | None] = {b: None for b in followers if holds[b] == most}
+        reached = list(moves)
+        for broker in reached:
+            if holds[broker] <= most - 2:
+                break
+            for replicas in placed:
+                if broker not in replicas[1:]:
+                    continue
+                for other in order:
+                    if other not in moves and _may_replace(replicas, broker, other, rack_of):
+                        moves[other] = replicas, broker
+                        reached.append(other)
+        else:
+            return
+        holds[broker] += 1
+        while (move := moves[broker]) is not None:
+            replicas, before = move
+            replicas[replicas.index(before)] = broker
+            broker = before
+        holds[broker] -= 1
+
+
+def _may_replace(replicas: Sequence[int], broker: int, other: int, rack_of: Mapping[int, int]) -> bool:
+    """Return whether the replica on `broker` can move to `other`, and the racks stay as evenly used as they are."""
+    in_rack = Counter(rack_of[replica] for replica in replicas)
+    before, after = rack_of[broker], rack_of[other]
+    return other not in replicas and (before == after or in_rack[after] < in_rack[before])
 
 
 def check_assignment(

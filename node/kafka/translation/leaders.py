@@ -48,8 +48,7 @@ class LeaderHints:
             return {}
         leader, leader_epoch = self._latest_leader(TopicPartition(topic, partition))
         broker = None if leader == NO_LEADER else self._metadata.brokers.get(leader)
-        address = None if broker is None else broker.endpoint_of(self._listener)
-        if address is None:
+        if broker is None or (address := broker.endpoint_of(self._listener)) is None:
             return {}
-        self._named[leader] = NodeEndpoint(node_id=leader, host=address.host, port=address.port)
+        self._named[leader] = NodeEndpoint(node_id=leader, host=address.host, port=address.port, rack=broker.rack)
         return {"current_leader": LeaderIdAndEpoch(leader_id=leader, leader_epoch=leader_epoch)}

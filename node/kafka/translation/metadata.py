@@ -169,7 +169,7 @@ class MetadataTranslation:
         encoding = SteppedWork(self._topics.array_of(response.topics, [_unknown_id(each) for each in unknown], how))
         encoding.resume()
         brokers = tuple(
-            MetadataResponseBroker(node_id=each.broker_id, host=each.host, port=each.port)
+            MetadataResponseBroker(node_id=each.broker_id, host=each.host, port=each.port, rack=each.rack)
             for each in (*response.brokers, *self._departed(call))
         )
 
@@ -297,7 +297,7 @@ class MetadataTranslation:
                 cluster_id=response.cluster_id,
                 controller_id=response.controller_id,
                 brokers=tuple(
-                    DescribeClusterBroker(broker_id=each.broker_id, host=each.host, port=each.port)
+                    DescribeClusterBroker(broker_id=each.broker_id, host=each.host, port=each.port, rack=each.rack)
                     for each in response.brokers
                 ),
                 cluster_authorized_operations=allowed,

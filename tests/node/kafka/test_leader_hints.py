@@ -17,7 +17,7 @@ MOVED = NotLeaderOrFollowerError.code
 
 def hints_of(leader: LeaderAndEpoch, *, listener: str = "KAFKA", is_understood: bool = True) -> LeaderHints:
     metadata = MetadataCache("c")
-    metadata.set_brokers([BrokerInfo(2, 1, (ListenerAddress("KAFKA", "host-2", 9092),))], 0)
+    metadata.set_brokers([BrokerInfo(2, 1, (ListenerAddress("KAFKA", "host-2", 9092),), rack="a")], 0)
     return LeaderHints(metadata, lambda tp: leader, listener, is_understood)
 
 
@@ -25,7 +25,7 @@ def hints_of(leader: LeaderAndEpoch, *, listener: str = "KAFKA", is_understood: 
 def test_known_leader_is_named_with_its_address(code: int) -> None:
     hints = hints_of(LeaderAndEpoch(2, 4))
     assert hints.note_leader("t", 0, code) == {"current_leader": LeaderIdAndEpoch(leader_id=2, leader_epoch=4)}
-    assert hints.endpoints == (NodeEndpoint(node_id=2, host="host-2", port=9092),)
+    assert hints.endpoints == (NodeEndpoint(node_id=2, host="host-2", port=9092, rack="a"),)
 
 
 @pytest.mark.parametrize(

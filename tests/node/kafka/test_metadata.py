@@ -64,7 +64,10 @@ def a_client() -> KafkaClient:
         raise AssertionError(request)
 
     client = KafkaClient(handle, metadata)
-    brokers = [BrokerInfo(id_, 10, (ListenerAddress("KAFKA", f"host-{id_}", 9092),)) for id_ in (2, 3)]
+    racks = {2: "a", 3: None}
+    brokers = [
+        BrokerInfo(id_, 10, (ListenerAddress("KAFKA", f"host-{id_}", 9092),), rack=rack) for id_, rack in racks.items()
+    ]
     lines = PartitionStateMessage("lines", 0, 1, 3, 5, (2, 3), 0, (1, 2, 3))
     topics = (TopicInfo("lines", LINES_ID, {}, 1), TopicInfo("__consumer_offsets", "", {}, 0))
     metadata.set_brokers(brokers, 0)
@@ -86,9 +89,9 @@ async def describe(version: int, topics: tuple[MetadataRequestTopic, ...] | None
 @pytest.mark.parametrize("version", METADATA)
 async def test_each_version_of_metadata_tells_what_it_knows(version: int) -> None:
     found = await describe(version, asked("lines", "__consumer_offsets", "unheard"))
-    assert [(each.node_id, each.host, each.port) for each in found.brokers] == [
-        (2, "host-2", 9092),
-        (3, "host-3", 9092),
+    assert [(each.node_id, each.host, each.port, each.rack) for each in found.brokers] == [
+        (2, "host-2", 9092, "a" if version >= 1 else None),
+        (3, "host-3", 9092, None),
     ]
     assert found.controller_id == (2 if version >= 1 else -1)
     assert found.cluster_id == ("the-cluster" if version >= 2 else None)
@@ -189,9 +192,9 @@ async def test_cluster_is_described_in_every_version(version: int) -> None:
     request = DescribeClusterRequest(include_cluster_authorized_operations=False)
     found = await a_client().ask(request, version)
     assert (found.error_code, found.cluster_id, found.controller_id) == (0, "the-cluster", 2)
-    assert [(each.broker_id, each.host, each.port) for each in found.brokers] == [
-        (2, "host-2", 9092),
-        (3, "host-3", 9092),
+    assert [(each.broker_id, each.host, each.port, each.rack) for each in found.brokers] == [
+        (2, "host-2", 9092, "a"),
+        (3, "host-3", 9092, None),
     ]
 
 

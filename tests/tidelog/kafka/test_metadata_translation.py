@@ -24,6 +24,14 @@ def test_cluster_without_topics_has_brokers() -> None:
     assert answer == native.MetadataResponse("", -1, (native.BrokerAddress(1, "h", 9092),), ())
 
 
+def test_rack_is_read_and_an_empty_one_is_none() -> None:
+    racks = ("a", None, "")
+    brokers = tuple(MetadataResponseBroker(node_id=1, host="h", port=1, rack=rack) for rack in racks)
+    answer = METADATA.read(MetadataResponse(brokers=brokers, topics=()), native.MetadataRequest(()), VERSION)
+    assert isinstance(answer, native.MetadataResponse)
+    assert [each.rack for each in answer.brokers] == ["a", None, None]
+
+
 def test_named_topics_have_errors_of_their_own() -> None:
     refused = MetadataResponseTopic(error_code=LeaderNotAvailableError.code, name="a", partitions=())
     answer = METADATA.read(MetadataResponse(brokers=(), topics=(refused,)), native.MetadataRequest(("a",)), VERSION)

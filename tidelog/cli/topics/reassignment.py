@@ -130,7 +130,8 @@ def _drained(
     Raises ClickException if too few other brokers are alive, or if a drained broker is unknown.
     """
     try:
-        return drain(assignment, drained, admin.describe_cluster().brokers)
+        cluster = admin.describe_cluster()
+        return drain(assignment, drained, cluster.brokers, cluster.racks)
     except ValueError as error:
         raise click.ClickException(str(error)) from None
 

@@ -158,7 +158,10 @@ class Admin(BlockingClient[AsyncAdmin]):
         return self._wait(self._core.describe_times(topic, timeout_ms), timeout_ms)
 
     def describe_cluster(self, timeout_ms: int | None = None) -> ClusterDescription:
-        """Return the cluster's id, kind, controller (−1: none) and live brokers by id, as one broker knows them now."""
+        """Return the cluster's id, kind, controller (−1: none), and its live brokers and their racks by id.
+
+        They are as one broker knows them now.
+        """
         return self._wait(self._core.describe_cluster(timeout_ms), timeout_ms)
 
     def describe_configs(

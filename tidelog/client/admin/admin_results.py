@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from tidelog.client.consumer.offset_lookup import Ends
 from tidelog.display.listing import ShownAsTable
@@ -60,12 +60,14 @@ class ClusterDescription:
     controller   the controller's broker id; −1 if there is none
     brokers      the live brokers by id
     kind         "Tidelog", or which Kafka it is: "Apache Kafka (metadata.version 27)", "Apache Kafka (without KRaft)"
+    racks        the racks (broker.rack) of those of `brokers` that have one, by id
     """
 
     cluster_id: str
     controller: int
     brokers: Mapping[int, Endpoint]
     kind: str
+    racks: Mapping[int, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return fields_repr(self, self.__slots__)
@@ -78,7 +80,8 @@ class ClusterDescription:
 
     def _rows_(self) -> Iterator[dict[str, object]]:
         for broker, endpoint in self.brokers.items():
-            yield {"broker": broker, "address": endpoint}
+            rack = {"rack": self.racks.get(broker)} if self.racks else {}
+            yield {"broker": broker, "address": endpoint, **rack}
 
 
 def describe_partition(

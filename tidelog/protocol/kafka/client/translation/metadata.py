@@ -36,7 +36,7 @@ def _read_metadata(
     return native.MetadataResponse(
         response.cluster_id or "",
         response.controller_id,
-        tuple(native.BrokerAddress(each.node_id, each.host, each.port) for each in response.brokers),
+        tuple(native.BrokerAddress(each.node_id, each.host, each.port, each.rack or None) for each in response.brokers),
         tuple(
             native.TopicMetadata(
                 topic.name or "",
