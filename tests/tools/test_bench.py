@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from tidelog import TopicPartition
 from tools.bench import __main__, interpreter, kafka_dump_check, machine
 from tools.bench.__main__ import status
 from tools.bench.catalog import BENCHMARKS, TABLES, select
 from tools.bench.clusters.probe_producer import longest_silence
-from tools.bench.environment import BenchEnvironment, Benchmark
+from tools.bench.environment import BenchEnvironment, Benchmark, leader_of_some
 from tools.bench.results import Figure, NotMeasured, Results
 from tools.bench.runner import run
 from tools.bench.table import as_json, markdown, number
@@ -209,6 +210,28 @@ def test_whole_name_selects_only_the_benchmark_of_that_name() -> None:
     assert [benchmark.name for benchmark in select(["scale-1000"])[0]] == ["scale-1000"]
     assert [benchmark.name for benchmark in select(["scale-100"])[0]] == ["scale-1000", "scale-10000"]
     assert {row.key.partition(".")[0] for row in select(["scale-group"])[1]} == {"scale-group"}
+
+
+@pytest.mark.parametrize(
+    ("is_controller", "leaders", "chosen", "led"),
+    [
+        (False, {0: 3, 1: 1, 2: 2, 3: 2}, 2, [2, 3]),  # the lowest id among those that are not the controller
+        (True, {0: 3, 1: 1, 2: 2, 3: 2}, 1, [1]),
+        (False, {0: -1, 1: 3}, 3, [1]),  # a partition without a leader
+    ],
+)
+def test_leader_is_chosen_with_its_partitions(
+    is_controller: bool, leaders: Mapping[int, int], chosen: int, led: list[int]
+) -> None:
+    tps = [TopicPartition("orders", number) for number in leaders]
+    assert leader_of_some(tps, leaders, 1, is_controller=is_controller) == (chosen, [tps[number] for number in led])
+
+
+@pytest.mark.parametrize("is_controller", [False, True])
+def test_no_leader_that_fits_is_reported(is_controller: bool) -> None:
+    tps, leader = [TopicPartition("orders", 0)], 2 if is_controller else 1
+    with pytest.raises(NotMeasured, match=rf"broker 1 is the controller, \[{leader}\] lead: no broker fits"):
+        leader_of_some(tps, {0: leader}, 1, is_controller=is_controller)
 
 
 def reading(*complaints: str) -> Callable[[Sequence[str], Path, Sequence[str]], Reading]:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
 
 import pytest
 
 from cluster.controller.replicas.placement import place_replicas
-from tidelog import TopicPartition
-from tidelog.errors import RebalanceInProgressError
+from tidelog import ElectionType, NewTopic, TopicPartition
+from tidelog.errors import RebalanceInProgressError, TopicAlreadyExistsError
+from tools.bench.clusters import cluster_failover
 from tools.bench.environment import BenchEnvironment, ClusterUnderTest
 from tools.bench.groups.look_ups import fill
 from tools.bench.groups.member import group_of, slowest_rebalance
-from tools.bench.kafka_clients.target import TidelogTarget
+from tools.bench.kafka.brokers import kafka_brokers
+from tools.bench.kafka_clients.target import Target, TidelogTarget
 from tools.bench.results import Figure, NotMeasured
-from tools.bench.scale import busy, connections, idle, many_groups, one_group, twelve_brokers
+from tools.bench.scale import busy, connections, idle, many_groups, one_group, partitions, twelve_brokers
 from tools.bench.scale.findings import Findings
+from tools.check.toolbox import kafka_jars
 
 
 def test_spread_counts_a_broker_that_does_not_occur() -> None:
@@ -67,6 +72,119 @@ def test_value_is_shown_as_soon_as_it_is_found() -> None:
     findings.note(Figure("made-up.rate", "a made-up rate", "MB/s"), 1234.5)
     assert findings.values == {"made-up.rate": 1234.5}
     assert said == ["      a made-up rate: 1,230 MB/s"]
+
+
+class Acknowledged:
+    """The future of a record that is acknowledged at once."""
+
+    def get(self, timeout_s: float) -> None:
+        pass
+
+    def add_callback(self, callback: Callable[[Self], object]) -> None:
+        callback(self)
+
+
+class ScriptedCluster(Target):
+    """A cluster of three brokers in memory, together with its clients. Broker 1 is the first controller.
+
+    steps   what the cluster was asked to do, in this order
+    """
+
+    def __init__(self, refusals: int) -> None:
+        super().__init__("none:1")
+        self.steps: list[str] = []
+        self._alive = {1, 2, 3}
+        self._controller = 1
+        self._leaders: dict[int, int] = {}
+        self._refusals = refusals
+
+    # the processes
+
+    @property
+    def pids(self) -> Mapping[int, int]:
+        return dict.fromkeys(self._alive, os.getpid())
+
+    def kill(self, broker_id: int) -> None:
+        self._leave(f"kill {broker_id}", broker_id)
+
+    def shut_down(self, broker_id: int, timeout_s: float) -> None:
+        self._leave(f"shut down {broker_id}", broker_id)
+
+    def restart(self, broker_id: int) -> None:
+        self.steps.append(f"start {broker_id}")
+        self._alive.add(broker_id)
+
+    def _leave(self, step: str, broker_id: int) -> None:
+        self.steps.append(step)
+        self._alive.remove(broker_id)
+        successor = max(self._alive)
+        self._leaders = {
+            number: successor if leader == broker_id else leader for number, leader in self._leaders.items()
+        }
+        self._controller = successor if self._controller == broker_id else self._controller
+
+    # the metadata
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        return self._leaders
+
+    def controller(self) -> int:
+        return self._controller
+
+    def wait_in_sync(self, topic: str, partitions: int, timeout_s: float = 0) -> None:
+        assert self._alive == {1, 2, 3} and len(self._leaders) == partitions
+
+    def wait_for_preferred_leaders(self, topic: str, timeout_s: float) -> None:
+        assert self.steps[-1] == "elect"
+
+    # the admin and the producer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def create_topics(self, topics: list[NewTopic], timeout_ms: int) -> None:
+        [new] = topics
+        if self.steps and self._refusals > 0:
+            self._refusals -= 1
+            self.steps.append("refuse")
+            raise TopicAlreadyExistsError(f"{new.name} is marked for deletion")
+        self.steps.append(f"create {new.num_partitions}")
+        self._elect(new.num_partitions)
+
+    def delete_topics(self, topics: list[str], timeout_ms: int) -> None:
+        self.steps.append("delete")
+
+    def elect_leaders(self, election_type: ElectionType, timeout_ms: int) -> None:
+        self.steps.append("elect")
+        self._elect(len(self._leaders))
+
+    def _elect(self, partitions: int) -> None:
+        self._leaders = {number: 1 + number % 3 for number in range(partitions)}
+
+    def send(self, topic: str, value: bytes, *, partition: int) -> Acknowledged:
+        assert self._leaders[partition] in self._alive
+        return Acknowledged()
+
+
+def test_topic_of_many_partitions_lives_through_the_steps_in_order(
+    short_waits: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = ScriptedCluster(refusals=2)
+    monkeypatch.setattr(partitions, "Admin", lambda servers, **options: cluster)
+    monkeypatch.setattr(cluster_failover, "Producer", lambda servers, **options: cluster)
+    said: list[str] = []
+    found = partitions.measure(cluster, 6, said.append)
+    assert found.keys() == partitions.WHAT.keys()
+    assert len(said) == len(found)
+    assert cluster.steps == [
+        *("create 6", "shut down 2", "start 2"),
+        *("elect", "kill 2", "start 2"),
+        *("elect", "kill 1", "start 1"),
+        *("delete", "refuse", "refuse", "create 1"),
+    ]
 
 
 # --- at a small size, on real brokers ----------------------------------------------------------------------
@@ -135,3 +253,19 @@ def test_leaders_return_to_a_broker_and_its_replicas_move_away(cluster: ClusterU
     found = twelve_brokers.measure_cluster(cluster, 12, Findings(print))
     assert found.keys() == {figure.key for figure in twelve_brokers.BENCHMARK.figures}
     assert found["scale-brokers.leaders"] <= 1 and found["scale-brokers.replicas"] <= 2
+
+
+@pytest.mark.slow
+def test_topic_of_some_partitions_is_measured_on_tidelog(cluster: ClusterUnderTest, short_waits: None) -> None:
+    found = partitions.measure(TidelogTarget(cluster), 12, print)
+    assert found.keys() == partitions.WHAT.keys()
+    assert min(found.values()) >= 0 < found["leader-killed"]
+    assert len(cluster.broker_pids) == 4, "every broker runs again"
+
+
+@pytest.mark.slow
+def test_topic_of_some_partitions_is_measured_on_kafka(tmp_path: Path, short_waits: None) -> None:
+    with kafka_brokers(tmp_path, kafka_jars()) as kafka:
+        found = partitions.measure(kafka, 6, print)
+    assert found.keys() == partitions.WHAT.keys()
+    assert min(found.values()) >= 0 < found["leader-killed"]

@@ -21,7 +21,7 @@ from tools.bench.groups import commits, look_ups, offsets_load, rebalance
 from tools.bench.kafka_clients.comparisons import COMPARISONS
 from tools.bench.records import columns, commands, consume, end_to_end, latency, memory, produce
 from tools.bench.results import Figure
-from tools.bench.scale import busy, connections, one_group, partitions, twelve_brokers
+from tools.bench.scale import busy, connections, one_group, twelve_brokers
 from tools.bench.spark import spark_read
 from tools.bench.without_cluster import checker, codec, hardware_floor, kafka_listener, storage
 
@@ -53,7 +53,6 @@ BENCHMARKS: list[Benchmark] = [
     *(comparison.benchmark() for comparison in COMPARISONS),
     kafka_listener.BENCHMARK,
     kafka_peers.BENCHMARK,
-    *partitions.BENCHMARKS,
     twelve_brokers.BENCHMARK,
     one_group.BENCHMARK,
     connections.BENCHMARK,
@@ -63,7 +62,8 @@ BENCHMARKS: list[Benchmark] = [
 #: Names that stand for a whole table, with the keys of its rows.
 TABLES: Mapping[str, Sequence[str]] = {
     "cluster": cluster_table.KEYS,
-    "kafka": [figure.key for comparison in COMPARISONS for figure in comparison.figures()],
+    # Comparisons that need clusters of their own take long.
+    "kafka": [figure.key for comparison in COMPARISONS if not comparison.fresh for figure in comparison.figures()],
 }
 
 

@@ -26,7 +26,7 @@ MIN_IN_SYNC = 2
 #: The client id of the admin of each cluster.
 ADMIN = "bench-admin"
 _LOOK_AGAIN_S = 0.02
-_END_MS = 10_000
+_END_S = 10.0
 
 
 class ClusterUnderTest:
@@ -69,27 +69,20 @@ class ClusterUnderTest:
     def controller(self) -> int:
         return wait_for("a controller", lambda: max(self.admin.describe_cluster().controller, 0))
 
-    def leader_of_some(self, tps: Sequence[TopicPartition], *, controller: bool) -> tuple[int, list[TopicPartition]]:
-        """Return a broker that leads some of these partitions of one topic, and those of them that it leads.
-
-        With `controller` the broker is the controller, else it is not; among several, the one with the lowest id.
-        Raises NotMeasured if there is no such broker.
-        """
-        leaders, controls = self.leaders(tps[0].topic), self.controller()
-        chosen = min((each for each in leaders.values() if (each == controls) == controller), default=None)
-        if chosen is None:
-            raise NotMeasured(
-                f"broker {controls} is the controller, {sorted(set(leaders.values()))} lead: no broker fits"
-            )
-        return chosen, [tp for tp in tps if leaders[tp.partition] == chosen]
-
     def kill(self, broker_id: int) -> None:
         """Send SIGKILL to a broker, and return when its process has ended; NotMeasured if that takes too long."""
+        self._end(broker_id, signal.SIGKILL, _END_S)
+
+    def shut_down(self, broker_id: int, timeout_s: float) -> None:
+        """Send SIGTERM to a broker, and return when its process has ended; NotMeasured after `timeout_s`."""
+        self._end(broker_id, signal.SIGTERM, timeout_s)
+
+    def _end(self, broker_id: int, number: signal.Signals, timeout_s: float) -> None:
         process = self.local.broker_process(broker_id)
         assert process is not None
-        process.signal(signal.SIGKILL)
-        if not process.wait(_END_MS):
-            raise NotMeasured(f"broker {broker_id} does not end")
+        process.signal(number)
+        if not process.wait(int(timeout_s * 1000)):
+            raise NotMeasured(f"broker {broker_id} has not ended {timeout_s:.0f} s after {number.name}")
 
     def pid(self, broker_id: int) -> int:
         return self.local.known_state().broker(broker_id).pid
@@ -185,6 +178,26 @@ class Benchmark:
     settings: str
     figures: tuple[Figure, ...]
     measure: Callable[[BenchEnvironment], Mapping[str, float]]
+
+
+def leader_of_some(
+    tps: Sequence[TopicPartition], leaders: Mapping[int, int], controller: int, *, is_controller: bool
+) -> tuple[int, list[TopicPartition]]:
+    """Return a broker that leads some of these partitions of one topic, and those of them that it leads.
+
+    With `is_controller` the broker is the controller, else it is not; among several, the one with the lowest id.
+    Raises NotMeasured if there is no such broker.
+
+    leaders      the leader of each partition by number; −1: none
+    controller   the broker that is the controller
+    """
+    fitting = (each for each in leaders.values() if each >= 0 and (each == controller) == is_controller)
+    chosen = min(fitting, default=None)
+    if chosen is None:
+        raise NotMeasured(
+            f"broker {controller} is the controller, {sorted(set(leaders.values()))} lead: no broker fits"
+        )
+    return chosen, [tp for tp in tps if leaders[tp.partition] == chosen]
 
 
 def wait_for(what: str, look: Callable[[], T | None], timeout_s: float = 60, *, every_s: float = _LOOK_AGAIN_S) -> T:

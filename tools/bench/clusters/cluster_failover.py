@@ -10,11 +10,13 @@ import time
 from typing import NamedTuple
 
 from tidelog import Producer, TopicPartition
-from tools.bench.environment import BenchEnvironment, Benchmark, ClusterUnderTest
+from tools.bench.environment import BenchEnvironment, Benchmark, leader_of_some
+from tools.bench.kafka_clients.target import Target, TidelogTarget
 from tools.bench.results import Figure
 
 PARTITIONS = 1_000
-_TIMEOUT_S = 60.0
+#: Longer than `delivery_timeout_ms`, so that a record that is not acknowledged has an error of its own.
+_TIMEOUT_S = 180.0
 _IN_SYNC_S = 600.0
 
 _LAST = Figure(
@@ -30,8 +32,9 @@ _LAST_CONTROLLER = Figure(
 def measure(env: BenchEnvironment) -> dict[str, float]:
     with env.fresh_cluster() as cluster:
         tps = cluster.create_topic(PARTITIONS)
-        of_leader = gap(cluster, tps, of_controller=False)
-        of_controller = gap(cluster, tps, of_controller=True)
+        target = TidelogTarget(cluster)
+        of_leader = gap(target, tps, of_controller=False)
+        of_controller = gap(target, tps, of_controller=True)
     return {
         _LAST.key: of_leader.last_s,
         _FIRST.key: of_leader.first_s,
@@ -47,27 +50,27 @@ class Gap(NamedTuple):
     start_s: float
 
 
-def gap(cluster: ClusterUnderTest, tps: list[TopicPartition], *, of_controller: bool) -> Gap:
+def gap(target: Target, tps: list[TopicPartition], *, of_controller: bool) -> Gap:
     """Kill a broker that leads some of the partitions, start it again, and return when all replicas are in sync."""
     topic = tps[0].topic
-    victim, led = cluster.leader_of_some(tps, controller=of_controller)
+    victim, led = leader_of_some(tps, target.leaders(topic), target.controller(), is_controller=of_controller)
     value = os.urandom(100)
     acknowledged: list[float] = []
-    with Producer(cluster.bootstrap_servers, client_id="bench") as producer:
+    with Producer(target.bootstrap_servers, client_id="bench") as producer:
         # Like a producer that has worked for a while, this one knows every leader.
         for future in [producer.send(topic, value, partition=tp.partition) for tp in tps]:
             future.get(_TIMEOUT_S)
         killed = time.monotonic()
-        cluster.kill(victim)
+        target.kill(victim)
         futures = [producer.send(topic, value, partition=tp.partition) for tp in led]
         for future in futures:
             future.add_callback(lambda _: acknowledged.append(time.monotonic()))
         for future in futures:
             future.get(_TIMEOUT_S)
     restarted = time.monotonic()
-    cluster.restart(victim)
+    target.restart(victim)
     started = time.monotonic()
-    cluster.wait_in_sync(topic, _IN_SYNC_S)
+    target.wait_in_sync(topic, len(tps), _IN_SYNC_S)
     return Gap(acknowledged[0] - killed, acknowledged[-1] - killed, started - restarted)
 
 

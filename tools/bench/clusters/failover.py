@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from tools.bench.clusters.probe_producer import ProbeProducer
-from tools.bench.environment import BenchEnvironment, Benchmark, wait_for
+from tools.bench.environment import BenchEnvironment, Benchmark, leader_of_some, wait_for
 from tools.bench.results import Figure
 
 _PARTITIONS = 6
@@ -32,7 +32,8 @@ def measure(env: BenchEnvironment) -> dict[str, float]:
 def _gap(env: BenchEnvironment, *, of_controller: bool) -> float:
     cluster = env.cluster
     tps = cluster.create_topic(_PARTITIONS)
-    victim, led = cluster.leader_of_some(tps, controller=of_controller)
+    leaders, controller = cluster.leaders(tps[0].topic), cluster.controller()
+    victim, led = leader_of_some(tps, leaders, controller, is_controller=of_controller)
     with ProbeProducer(cluster.bootstrap_servers, tps, _PACE_S) as probe:
         killed = time.monotonic()
         cluster.kill(victim)

@@ -105,9 +105,19 @@ class KafkaBrokers(Target):
         process.kill()
         process.wait()
 
+    def shut_down(self, broker_id: int, timeout_s: float) -> None:
+        process = self._processes[broker_id]
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise NotMeasured(f"Kafka's broker {broker_id} has not ended {timeout_s:.0f} s after SIGTERM") from None
+
     def restart(self, broker_id: int) -> None:
+        """Start a broker whose registration has ended; a killed broker's lasts as long as its session."""
         self._start_broker(broker_id)
         _wait_for_port(self._ports[broker_id], self._processes[broker_id])
+        wait_for(f"Kafka's broker {broker_id} to be registered", lambda: broker_id in self.brokers(), _START_S)
 
     def stop(self) -> None:
         """Ask the brokers to stop, then ZooKeeper, and kill those that do not."""

@@ -29,7 +29,8 @@ class KafkaReference:
     def measure(self, rows: Sequence[Figure], add: Callable[[Mapping[str, float]], None]) -> None:
         """Measure the rows that have a key of Kafka's once, and pass values to `add` as soon as they are known.
 
-        Raises NotMeasured, after all other comparisons, if one failed.
+        Comparisons that need a cluster of their own come last. Raises NotMeasured, after all other comparisons, if one
+        failed.
         """
         wanted = {row.kafka for row in rows if row.kafka}
         compared = [each for each in COMPARISONS if wanted & each.kafka_keys()]
@@ -45,15 +46,17 @@ class KafkaReference:
             assert self._scripts is not None
             jars = self._scripts.jars()
         failures = []
-        with self._env.fresh_directory() as directory, kafka_brokers(directory, jars) as kafka:
-            warm_up(kafka, WARM_UP_S)
-            for comparison in compared:
-                try:
-                    values = comparison.measure_kafka(kafka, self._env.seconds)
-                except Exception as error:  # the other comparisons go on after any error, as those of Tidelog do
-                    failures.append(f"{comparison.name}: {error or type(error).__name__}")
-                    continue
-                add(values)
-                self._env.say(f"    {', '.join(f'{name} {number(value)}' for name, value in values.items())}")
+        together = [each for each in compared if not each.fresh]
+        for group in filter(None, (together, *([each] for each in compared if each.fresh))):
+            with self._env.fresh_directory() as directory, kafka_brokers(directory, jars) as kafka:
+                warm_up(kafka, WARM_UP_S)
+                for comparison in group:
+                    try:
+                        values = comparison.measure_kafka(kafka, self._env)
+                    except Exception as error:  # the other comparisons go on after any error, as those of Tidelog do
+                        failures.append(f"{comparison.name}: {error or type(error).__name__}")
+                        continue
+                    add(values)
+                    self._env.say(f"    {', '.join(f'{name} {number(value)}' for name, value in values.items())}")
         if failures:
             raise NotMeasured("; ".join(failures))

@@ -6,10 +6,11 @@ An aim such as "≥ 1.5 × Kafka" is a ratio of medians of the same run. The fig
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tools.bench.environment import BenchEnvironment, Benchmark
+from tools.bench.environment import REPLICAS, BenchEnvironment, Benchmark
 from tools.bench.kafka_clients import failover, idle, latency, look_ups, throughput
 from tools.bench.kafka_clients.bare_broker import bare_broker
 from tools.bench.kafka_clients.mock_cluster import mock_cluster
@@ -17,6 +18,7 @@ from tools.bench.kafka_clients.target import Target, TidelogTarget
 from tools.bench.records.load import in_words
 from tools.bench.results import Figure, NotMeasured
 from tools.bench.scale import many_groups
+from tools.bench.scale import partitions as many_partitions
 
 PREFIX = "kafka-clients"
 #: Seconds that a real Kafka is under load before the first figure, because the JVM compiles meanwhile.
@@ -39,24 +41,28 @@ class Row(NamedTuple):
 
 
 Values = Mapping[str, float]
+Measurement = Callable[[Target, BenchEnvironment], Values]
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Figures that are measured on each cluster alike.
 
-    measure   measures once on a cluster, and returns the values by their names; the second argument is the time in
-              seconds that a benchmark of a rate runs
-    ceiling   the same for the mock cluster; None if the mock cannot do it
-    floor     the same for bare brokers; None if they are not measured
+    measure    measures once on a cluster, and returns the values by their names
+    ceiling    the same for the mock cluster; None if the mock cannot do it
+    floor      the same for bare brokers; None if they are not measured
+    fresh      whether each cluster is started for this comparison alone
+    on_kafka   whether a real Kafka is measured as well
     """
 
     name: str
     settings: str
     rows: tuple[Row, ...]
-    measure: Callable[[Target, float], Values]
-    ceiling: Callable[[Target, float], Values] | None = None
-    floor: Callable[[Target, float], Values] | None = None
+    measure: Measurement
+    ceiling: Measurement | None = None
+    floor: Measurement | None = None
+    fresh: bool = False
+    on_kafka: bool = True
 
     def figures(self) -> Sequence[Figure]:
         """Return the rows of the table, without the ceilings."""
@@ -67,7 +73,7 @@ class Comparison:
                 row.unit,
                 row.aim,
                 bound=self._key(row, "ceiling-") if row.has_ceiling else "",
-                kafka=self._kafka(row),
+                kafka=self._kafka(row) if self.on_kafka else "",
                 same_client=True,
             )
             for row in self.rows
@@ -88,16 +94,17 @@ class Comparison:
 
         def measure(env: BenchEnvironment) -> Values:
             require_client()
-            target = TidelogTarget(env.cluster)
-            found = self.measure(target, env.seconds)
-            values = {self._key(row): found[row.value] for row in self.rows}
-            if self.floor is not None:
-                with bare_broker(target) as bare:
-                    lowest = self.floor(bare, env.seconds)
-                values |= {self._key(row, "floor-"): lowest[row.value] for row in self.rows if row.has_floor}
+            with env.fresh_cluster() if self.fresh else nullcontext(env.cluster) as cluster:
+                target = TidelogTarget(cluster)
+                found = self.measure(target, env)
+                values = {self._key(row): found[row.value] for row in self.rows}
+                if self.floor is not None:
+                    with bare_broker(target) as bare:
+                        lowest = self.floor(bare, env)
+                    values |= {self._key(row, "floor-"): lowest[row.value] for row in self.rows if row.has_floor}
             if self.ceiling is not None:
                 with mock_cluster() as mock:
-                    highest = self.ceiling(mock, env.seconds)
+                    highest = self.ceiling(mock, env)
                 values |= {self._key(row, "ceiling-"): highest[row.value] for row in self.rows if row.has_ceiling}
             return values
 
@@ -105,11 +112,11 @@ class Comparison:
 
     def kafka_keys(self) -> set[str]:
         """Return the keys of the values of a real Kafka, as in `Figure.kafka`."""
-        return {self._kafka(row) for row in self.rows}
+        return {self._kafka(row) for row in self.rows} if self.on_kafka else set()
 
-    def measure_kafka(self, kafka: Target, seconds: float) -> Values:
+    def measure_kafka(self, kafka: Target, env: BenchEnvironment) -> Values:
         """Measure a real Kafka, and return its values by `Figure.kafka`."""
-        found = self.measure(kafka, seconds)
+        found = self.measure(kafka, env)
         return {self._kafka(row): found[row.value] for row in self.rows}
 
     def _key(self, row: Row, prefix: str = "") -> str:
@@ -136,11 +143,11 @@ def warm_up(target: Target, seconds: float) -> None:
 def _throughput(size: int, partitions: int) -> Comparison:
     values = f"{in_words(size)}, {partitions} partition{'s' if partitions > 1 else ''}"
 
-    def measure(target: Target, seconds: float) -> Values:
-        return throughput.measure(target, size, partitions, seconds)
+    def measure(target: Target, env: BenchEnvironment) -> Values:
+        return throughput.measure(target, size, partitions, env.seconds)
 
-    def ceiling(target: Target, seconds: float) -> Values:
-        return throughput.measure_mock(target, size, partitions, seconds / 2)
+    def ceiling(target: Target, env: BenchEnvironment) -> Values:
+        return throughput.measure_mock(target, size, partitions, env.seconds / 2)
 
     return Comparison(
         f"{PREFIX}-{size}B-{partitions}p",
@@ -162,21 +169,35 @@ def _look_ups(partitions: int) -> Comparison:
     name = f"`offsets_for_times`, {words}"
     rate = Row("rate", name, "look-ups/s", "≥ 1 × Kafka", has_ceiling=True, has_floor=has_floor)
 
-    def unchecked(target: Target, seconds: float) -> Values:
-        return look_ups.measure(target, partitions, seconds / 2, filled=False)
+    def unchecked(target: Target, env: BenchEnvironment) -> Values:
+        return look_ups.measure(target, partitions, env.seconds / 2, filled=False)
 
     return Comparison(
         f"{PREFIX}-look-ups-{partitions}p",
         f"random times among 100,000 records of 100 B in each partition, {words}; every answer checked",
         (rate,),
-        lambda target, seconds: look_ups.measure(target, partitions, seconds / 2),
+        lambda target, env: look_ups.measure(target, partitions, env.seconds / 2),
         unchecked,
         unchecked if has_floor else None,
     )
 
 
-def _measure_produce(target: Target, _: float) -> Values:
+def _measure_produce(target: Target, _: BenchEnvironment) -> Values:
     return latency.measure_produce(target)
+
+
+def _many_partitions(count: int, *, on_kafka: bool) -> Comparison:
+    return Comparison(
+        f"scale-{count}",
+        f"three brokers and a topic of {count:,} partitions, RF {REPLICAS}; the shipped settings",
+        tuple(
+            Row(value, f"{count:,} partitions: {what}", unit, many_partitions.AIMS[count][value])
+            for value, (what, unit) in many_partitions.WHAT.items()
+        ),
+        lambda target, env: many_partitions.measure(target, count, env.say),
+        fresh=True,
+        on_kafka=on_kafka,
+    )
 
 
 COMPARISONS: list[Comparison] = [
@@ -236,6 +257,8 @@ COMPARISONS: list[Comparison] = [
         (Row("gap", "SIGKILL of a leader to the next acknowledgement", "s", "≤ 0.5"),),
         lambda target, _: failover.measure(target),
     ),
+    _many_partitions(1_000, on_kafka=True),
+    _many_partitions(10_000, on_kafka=False),
     Comparison(
         "scale-groups",
         f"{many_groups.GROUPS:,} groups with one commit in flight each, on connections of their own, by asyncio on "
@@ -246,6 +269,6 @@ COMPARISONS: list[Comparison] = [
             Row("p99", "… p99", "ms"),
             Row("cpu", "… CPU of the brokers for a thousand commits", "s"),
         ),
-        many_groups.measure,
+        lambda target, env: many_groups.measure(target, env.seconds),
     ),
 ]

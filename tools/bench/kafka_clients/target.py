@@ -35,8 +35,12 @@ class Target(ABC):
         """Send SIGKILL to a broker, and return when its process has ended."""
         raise NotImplementedError(f"{type(self).__name__} kills no brokers")
 
+    def shut_down(self, broker_id: int, timeout_s: float) -> None:
+        """Send SIGTERM to a broker, and return when its process has ended; NotMeasured after `timeout_s`."""
+        raise NotImplementedError(f"{type(self).__name__} shuts no brokers down")
+
     def restart(self, broker_id: int) -> None:
-        """Start a broker that was killed."""
+        """Start a broker that has ended, and return when it is registered."""
         raise NotImplementedError(f"{type(self).__name__} restarts no brokers")
 
     @property
@@ -73,7 +77,7 @@ class Target(ABC):
         admin = self._admin()
         admin.delete_topics([topic])[topic].result(_CREATED_S)
 
-    def wait_in_sync(self, topic: str, partitions: int) -> None:
+    def wait_in_sync(self, topic: str, partitions: int, timeout_s: float = _CREATED_S) -> None:
         """Wait until each partition of the topic has a leader and all replicas in its ISR."""
         admin = self._admin()
 
@@ -81,7 +85,17 @@ class Target(ABC):
             found = self._metadata(admin, topic).partitions.values()
             return len(found) == partitions and all(len(each.isrs) == REPLICAS and each.leader >= 0 for each in found)
 
-        wait_for(f"all replicas of {topic} in sync", are_in_sync, _CREATED_S)
+        wait_for(f"all replicas of {topic} in sync", are_in_sync, timeout_s)
+
+    def wait_for_preferred_leaders(self, topic: str, timeout_s: float) -> None:
+        """Wait until the first replica of each partition of the topic is its leader."""
+        admin = self._admin()
+
+        def are_leaders() -> bool:
+            found = self._metadata(admin, topic).partitions.values()
+            return bool(found) and all(each.leader == each.replicas[0] for each in found)
+
+        wait_for(f"the preferred leaders of {topic}", are_leaders, timeout_s)
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Return the leader of each partition of the topic by number."""
@@ -102,8 +116,9 @@ class Target(ABC):
         return {number: each.port for number, each in self._admin().list_topics(timeout=30).brokers.items()}
 
     def controller(self) -> int:
-        """Return the broker that is the controller."""
-        return int(self._admin().list_topics(timeout=30).controller_id)
+        """Return the broker that is the controller; wait until there is one."""
+        admin = self._admin()
+        return wait_for("a controller", lambda: max(int(admin.list_topics(timeout=30).controller_id), 0))
 
     def _admin(self) -> AdminClient:
         from confluent_kafka.admin import AdminClient
@@ -128,6 +143,9 @@ class TidelogTarget(Target):
 
     def kill(self, broker_id: int) -> None:
         self._cluster.kill(broker_id)
+
+    def shut_down(self, broker_id: int, timeout_s: float) -> None:
+        self._cluster.shut_down(broker_id, timeout_s)
 
     def restart(self, broker_id: int) -> None:
         self._cluster.restart(broker_id)
