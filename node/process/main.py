@@ -71,6 +71,7 @@ def _message_of(failure: Exception) -> str:
 
 
 async def _serve(settings: BrokerSettings) -> Exception | None:
+    _collect_little()
     broker = Broker(settings, RealEnvironment())
     loop = asyncio.get_running_loop()
     loop.set_default_executor(thread_pool(OFFLOAD_THREADS, "offload"))
@@ -84,7 +85,7 @@ async def _serve(settings: BrokerSettings) -> Exception | None:
         await asyncio.wait((starting, ended), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            _collect_seldom()
+            gc.freeze()  # the logs stay for as long as the broker, so that no collection has to look at them
             await ended
     finally:
         ended.cancel()
@@ -94,8 +95,12 @@ async def _serve(settings: BrokerSettings) -> Exception | None:
     return broker.failure
 
 
-def _collect_seldom() -> None:
-    """Make garbage collections rare: requests create few cycles, but a full collection stops the loop up to 30 ms."""
+def _collect_little() -> None:
+    """Make garbage collections short and full ones rare, before the broker has its logs.
+
+    A collection stops the event loop for 0.3 to 0.7 ms for each 1,000 new objects. The broker frees its objects without
+    collections, because nothing that it makes often is in a reference cycle.
+    """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(5_000, 2, 1_000)
