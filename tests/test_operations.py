@@ -26,6 +26,7 @@ _UNITS = {
     "seconds": "s",
     "bytes_per_second": "bytes/s",
     "bytes": "bytes",
+    "throttled_rate": "bytes/s",
     "buffer_size": "bytes",
     "percentage": "%",
 }

@@ -515,6 +515,13 @@ class Partition:
         self.high_watermark = least
         return True
 
+    def awaits(self, replica: int, log_end_offset: int, now_ms: int) -> bool:
+        """Return whether the high watermark waits for this follower, because it is in sync or about to join the ISR."""
+        if replica in self.maximal_isr:
+            return True
+        known = self.followers.get(replica)
+        return known is not None and self._is_about_to_join(replica, known, log_end_offset, now_ms)
+
     def _is_about_to_join(self, replica: int, known: FollowerState, log_end_offset: int, now_ms: int) -> bool:
         """Return whether a follower outside the ISR keeps up, so that the high watermark waits for it.
 

@@ -51,6 +51,7 @@ from node.replication.purgatories import Purgatories
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.latency_histogram import RequestTimes
 from node.runtime.loop_budget import LoopBudget
+from node.runtime.rate_limit import THROTTLE_MEMORY_MS, RateLimit
 from node.settings.broker_config_watch import BrokerConfigWatch
 from node.settings.broker_settings import BrokerSettings
 from node.settings.dynamic_settings import DynamicSettings
@@ -253,7 +254,10 @@ class Broker:
             settings.replica_fetch_response_max_bytes,
         )
         loop_budget = LoopBudget()
-        self._fetchers = ReplicaFetchers(fetch_settings, self._identity.connect, self._clock, loop_budget)
+        self._fetchers = ReplicaFetchers(
+            fetch_settings, self._identity.connect, self._clock, loop_budget,
+            RateLimit(lambda: self._dynamic.current.follower_replication_throttled_rate, THROTTLE_MEMORY_MS),
+        )  # fmt: skip
         self._replicas = ReplicaManager(
             settings.broker_id,
             logs=self._logs,
@@ -269,6 +273,9 @@ class Broker:
             may_be_deposed=self._may_be_deposed,
             events=self._events,
             loop_budget=loop_budget,
+            leader_throttle=RateLimit(
+                lambda: self._dynamic.current.leader_replication_throttled_rate, THROTTLE_MEMORY_MS
+            ),
         )
         self._dynamic.subscribe(lambda: self._replicas.replace_topic_defaults(self._dynamic.current.topic_defaults))
         self._maintenance = self._log_maintenance()

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
-from node.runtime.thread_pool import thread_pool
+from node.runtime.rate_limit import RateLimit
 from node.settings.dynamic_settings import DynamicSettings
 from storage.files import Files
 from storage.log.log import Log
@@ -40,8 +40,6 @@ log = logging.getLogger(__name__)
 _URGENT_THREADS = 8
 #: The pause after which a waiting move tries again.
 _WAIT_S = 0.1
-#: A shorter wait for the setting is added to that of the next step, because the clock counts whole milliseconds.
-_SHORTEST_WAIT_S = 0.001
 #: The time for which a request waits until the files of a cancelled move are out of the way.
 _CANCEL_S = 5.0
 
@@ -68,16 +66,14 @@ class LogDirMoves:
         self._logs = logs
         self._replicas = replicas
         self._files = files
-        self._settings = settings
         self._is_cleaning = is_cleaning
         self._new_pace = new_pace
         self._tasks: dict[FutureLog, asyncio.Task[None]] = {}
         self._stopping = Flag()
         self._thread = thread_pool(1, "log-move")
         #: For the steps of moves for which flushes wait.
-        self._urgent = thread_pool(_URGENT_THREADS, "urgent-log-move")
-        #: The copied bytes that the setting has not allowed yet, and the time (ms, monotonic) of that count.
-        self._owed_bytes, self._counted_ms = 0.0, 0
+        self._urgent = ThreadPoolExecutor(thread_name_prefix="urgent-log-move")
+        self._limit = RateLimit(lambda: settings.current.replica_alter_log_dirs_io_max_bytes_per_second)
 
     def start(self) -> None:
         """Go on with the moves of the previous process."""
@@ -182,13 +178,14 @@ class LogDirMoves:
             if self._stopping.is_set() and (work.step is PAUSE or not move.future.is_current):
                 return False
             outcome, before = StepOutcome(), move.copied_bytes
+            begun_ms = self._replicas.clock.monotonic_ms()
             if work.step is PAUSE:
                 await self._stopping.wait(_WAIT_S)
             else:
                 step = work.step
                 pool = self._urgent if move.holds_flushes else self._thread
                 outcome = await asyncio.get_running_loop().run_in_executor(pool, call, step)
-                await self._throttle(move, move.copied_bytes - before)
+                await self._throttle(move, move.copied_bytes - before, begun_ms)
             self._replicas.notice_failures()
             work.resume(outcome)
         return True
@@ -206,16 +203,13 @@ class LogDirMoves:
         replica = self._replicas.get(tp)
         return None if replica is None or replica.offline else replica
 
-    async def _throttle(self, move: LogMove, copied_bytes: int) -> None:
+    async def _throttle(self, move: LogMove, copied_bytes: int, since_ms: int) -> None:
         """Wait until the setting allows more bytes. While flushes wait for the move, leave the wait to a later step."""
-        self._owed_bytes += copied_bytes
+        self._limit.record(copied_bytes, since_ms)
         while True:
-            rate = self._settings.current.replica_alter_log_dirs_io_max_bytes_per_second
-            now_ms = self._replicas.clock.monotonic_ms()
-            self._owed_bytes = max(0.0, self._owed_bytes - (now_ms - self._counted_ms) * rate / 1000)
-            self._counted_ms = now_ms
-            left_s, must_go_on = self._owed_bytes / rate, move.holds_flushes or move.future.is_current
-            if must_go_on or move.future.cancelled or left_s < _SHORTEST_WAIT_S:
+            left_s = self._limit.pause_ms(self._replicas.clock.monotonic_ms()) / 1000
+            must_go_on = move.holds_flushes or move.future.is_current
+            if must_go_on or move.future.cancelled or not left_s:
                 return
             if await self._stopping.wait(min(left_s, _WAIT_S)):
                 return

@@ -81,6 +81,8 @@ class Replica:
     truncated_below  the lowest offset to which truncations have lowered the high watermark; records from there on are
                      no longer the committed ones
     events           records what happens to the log and to the partition
+    throttled_as_leader, throttled_as_follower
+                     the topic's settings name this replica, so that what it sends or fetches counts for a throttle
 
     `request_flush` begins to flush the log and returns at once. `on_storage_error` takes the log directory offline.
     `note_high_watermark` is called when the high watermark may differ from its checkpoint, but not for a leader's rise.
@@ -96,6 +98,8 @@ class Replica:
         "log",
         "offline",
         "partition",
+        "throttled_as_follower",
+        "throttled_as_leader",
         "topic_id",
         "topic_partition",
         "truncated_below",
@@ -119,19 +123,23 @@ class Replica:
         self.offline = False
         self.damaged = False
         self.flushes = False
+        self.throttled_as_leader = self.throttled_as_follower = False
         self.truncated_below = INT64_MAX
         self._request_flush = request_flush
         self._on_storage_error = on_storage_error
         self._note_high_watermark = note_high_watermark
 
     def configure(self, config: LogConfig) -> bool:
-        """Apply the topic's settings. Return whether `flush.messages` or `min.insync.replicas` has changed."""
-        before = self.log.config
+        """Apply the topic's settings. Return whether one has changed for which produces or the next fetch may wait."""
+        before, was_throttled = self.log.config, self.throttled_as_follower
         self.log.configure(config)
         self.partition.min_insync_replicas = config.min_insync_replicas
         self.flushes = config.flush_messages != INT64_MAX
-        waits_for = (config.flush_messages, config.min_insync_replicas)
-        return waits_for != (before.flush_messages, before.min_insync_replicas)
+        number, broker = self.topic_partition.partition, self.partition.broker_id
+        self.throttled_as_leader = config.throttled_leaders.has(number, broker)
+        self.throttled_as_follower = config.throttled_followers.has(number, broker)
+        waits_for = (config.flush_messages, config.min_insync_replicas, self.throttled_as_follower)
+        return waits_for != (before.flush_messages, before.min_insync_replicas, was_throttled)
 
     def replace_log(self, log: ReplicaLog) -> None:
         """Use another log with the same records from now on, because the replica has moved to its directory."""

@@ -24,7 +24,9 @@ from node.replication.purgatories import Purgatories
 from node.replication.replica import Replica, ReplicaLog
 from node.replication.replica_ports import Follower, IsrStore, Logs, Offload
 from node.runtime.loop_budget import LoopBudget
+from node.runtime.rate_limit import RateLimit
 from storage.configs.log_config import LogConfig
+from storage.configs.parsers import INT64_MAX
 from storage.descriptor_reserve import OutOfDescriptorsError
 from storage.directory.directory_checkpoints import Committed
 from tidelog.clock import Clock
@@ -54,6 +56,7 @@ class ReplicaManager:
     loop_budget         limits the work for disks in one turn of the event loop
     on_storage_error    called once when no log directory is left; by then every replica is offline
     leader_epoch_fence  the last state of each partition that this broker has acted on, also before its restart
+    leader_throttle     limits what throttled replicas send to followers that are not in sync (KIP-73)
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class ReplicaManager:
         may_be_deposed: Callable[[], bool] = lambda: False,
         events: Events = NO_EVENTS,
         loop_budget: LoopBudget | None = None,
+        leader_throttle: RateLimit | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.metadata = metadata
@@ -84,6 +88,7 @@ class ReplicaManager:
         self._may_be_deposed = may_be_deposed
         self.events = events
         self.loop_budget = loop_budget or LoopBudget()
+        self.leader_throttle = leader_throttle or RateLimit(lambda: INT64_MAX)
         self._logs = logs
         self.leader_epoch_fence = LeaderEpochFence(logs, offload)
         note_isr = self.leader_epoch_fence.note_isr
@@ -348,7 +353,7 @@ class ReplicaManager:
         self.purgatories.high_watermark_rose(replica.topic_partition)
 
     def _flushed(self, replica: Replica) -> None:
-        """Continue after a flush, or after the flush settings changed: acknowledge produces, or fetch on."""
+        """Continue after a flush, or after a change of settings: acknowledge produces, or fetch on."""
         tp, partition = replica.topic_partition, replica.partition
         if partition.flushed(replica.flushed_offset, replica.log.log_end_offset, self.clock.monotonic_ms()):
             self.high_watermark_rose(replica)

@@ -123,6 +123,16 @@ class BrokerSettings:
     replica_alter_log_dirs_io_max_bytes_per_second: int = _setting(
         "copy rate of all moves of replicas between the log directories together", _INT64, least=1, most=_INT64
     )
+    leader_replication_throttled_rate: int = _setting(
+        "rate at which all throttled replicas that this broker leads together send to followers that are not in sync",
+        _INT64,
+        most=_INT64,
+    )
+    follower_replication_throttled_rate: int = _setting(
+        "rate at which all throttled replicas of this broker that are not in sync together fetch",
+        _INT64,
+        most=_INT64,
+    )
     log_cleaner_dedupe_buffer_size: int = _setting(
         "memory of all cleaners together for their offset maps", 128 << 20, least=1 << 20
     )

@@ -24,6 +24,8 @@ ADVERTISED_LISTENERS = "advertised.listeners"
 DYNAMIC_NAMES = frozenset(
     {
         ADVERTISED_LISTENERS,
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
         "log.cleaner.backoff.ms",
         "log.cleaner.io.max.bytes.per.second",
         "max.broker.partitions",
@@ -35,11 +37,6 @@ DYNAMIC_NAMES = frozenset(
     }
     - _OF_THE_CONTROLLER
 )
-#: Kafka's tools delete these settings when a reassignment ends, and set them if a throttle is asked for.
-_THROTTLES = {
-    "leader.replication.throttled.rate",
-    "follower.replication.throttled.rate",
-}
 
 
 class DynamicSettings:
@@ -84,10 +81,6 @@ class DynamicSettings:
         for name in configs:
             if name == ADVERTISED_LISTENERS and for_all:
                 raise InvalidConfigError(f"{name}: each broker has its own addresses; name the broker")
-            if name in _THROTTLES:
-                raise InvalidConfigError(
-                    f"{name}: brokers do not throttle the traffic between replicas; leave the throttle out"
-                )
             if not BrokerSettings.knows(name):
                 raise InvalidConfigError(f"there is no broker setting {name[:100]!r}")
             if name not in DYNAMIC_NAMES:

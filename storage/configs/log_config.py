@@ -17,6 +17,7 @@ from storage.configs.parsers import (
     INT32_MAX,
     INT64_MAX,
     Parser,
+    ThrottledReplicas,
     WholeNumber,
     as_text,
     boolean,
@@ -86,10 +87,10 @@ class LogConfig:
     min_insync_replicas: int = _setting(1, "min.insync.replicas", number(1, INT32_MAX))
     unclean_leader_election_enable: bool = _setting(False, "unclean.leader.election.enable", boolean)
     leader_replication_throttled_replicas: tuple[str, ...] = _setting(
-        (), "leader.replication.throttled.replicas", throttled_replicas, no_effect="brokers have no throttle rate"
+        (), "leader.replication.throttled.replicas", throttled_replicas
     )
     follower_replication_throttled_replicas: tuple[str, ...] = _setting(
-        (), "follower.replication.throttled.replicas", throttled_replicas, no_effect="brokers have no throttle rate"
+        (), "follower.replication.throttled.replicas", throttled_replicas
     )
     cleanup_policy: frozenset[str] = _setting(frozenset({"delete"}), "cleanup.policy", policies)
     retention_ms: int = _setting(7 * _DAY_MS, "retention.ms", number(-1))
@@ -150,6 +151,16 @@ class LogConfig:
         Batches that are already in the log, and batches that the broker creates itself, are not recompressed.
         """
         return _CODECS.get(self.compression_type)
+
+    @cached_property
+    def throttled_leaders(self) -> ThrottledReplicas:
+        """Return the replicas that send at most `leader.replication.throttled.rate` while they lead."""
+        return ThrottledReplicas(self.leader_replication_throttled_replicas)
+
+    @cached_property
+    def throttled_followers(self) -> ThrottledReplicas:
+        """Return the replicas that fetch at most `follower.replication.throttled.rate`."""
+        return ThrottledReplicas(self.follower_replication_throttled_replicas)
 
     @property
     def compression_level(self) -> int | None:

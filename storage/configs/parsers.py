@@ -18,7 +18,7 @@ Parser = Callable[[str], Any]
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}\Z", re.ASCII)  # Python refuses to parse much longer numbers
 _RATIO = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z", re.ASCII)
 _FORMAT_VERSION = re.compile(r"[0-9]{1,2}(\.[0-9]{1,2}){1,3}(-IV[0-9])?\Z", re.ASCII)
-_THROTTLED = re.compile(r"([0-9]+:[0-9]+)?\Z", re.ASCII)
+_THROTTLED = re.compile(r"([0-9]{1,10}:[0-9]{1,10})?\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,21 @@ def throttled_replicas(text: str) -> tuple[str, ...]:
     if found != ("*",) and not all(map(_THROTTLED.match, found)):
         raise ValueError("must be * or a list of partition:broker")
     return found
+
+
+class ThrottledReplicas:
+    """The replicas that `throttled_replicas` has parsed, for look-ups."""
+
+    __slots__ = ("_are_all", "_replicas")
+
+    def __init__(self, parsed: tuple[str, ...]) -> None:
+        self._are_all = parsed == ("*",)
+        pairs = (pair.split(":") for pair in parsed if ":" in pair)
+        self._replicas = frozenset((int(partition), int(broker)) for partition, broker in pairs)
+
+    def has(self, partition: int, broker: int) -> bool:
+        """Return whether the setting names this replica."""
+        return self._are_all or (partition, broker) in self._replicas
 
 
 def items(text: str) -> tuple[str, ...]:

@@ -559,3 +559,22 @@ def test_new_epoch_forgets_a_proposal_of_the_old_one() -> None:
     assert proposal is not None
     partition.make_leader(state(epoch=6, isr=[1], version=8), REPLICAS, LIVE, 12, now_ms=0)
     assert (partition.pending, partition.high_watermark) == (None, 12)
+
+
+def test_high_watermark_awaits_isr_members_and_followers_about_to_join() -> None:
+    partition = leader(isr=[1, 2], end=10, now_ms=0)
+    fetch(partition, 2, 10, 10)
+    assert (partition.awaits(2, 10, 0), partition.awaits(3, 10, 0), partition.awaits(9, 10, 0)) == (True, False, False)
+    fetch(partition, 3, 5, 10, now_ms=1)
+    assert not partition.awaits(3, 10, 1), "the follower lags"
+    joining = fetch(partition, 3, 10, 10, now_ms=2).proposal
+    assert joining is not None and partition.awaits(3, 20, 2), "the larger ISR may be the confirmed one already"
+    partition.isr_accepted(joining, 8, 20, now_ms=3)
+    assert partition.awaits(3, 20, 3)
+
+
+def test_high_watermark_awaits_a_caught_up_follower_while_another_joins() -> None:
+    partition = leader(isr=[1], end=10, now_ms=0)
+    assert fetch(partition, 2, 10, 10, now_ms=1).proposal is not None
+    assert fetch(partition, 3, 10, 10, now_ms=1).proposal is None
+    assert partition.awaits(3, 20, 2) and not partition.awaits(3, 20, 2 + MAX_LAG_MS)

@@ -23,6 +23,7 @@ from node.replication.log_dir_moves import LogDirMoves
 from node.replication.purgatories import Purgatories
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
+from node.runtime.rate_limit import THROTTLE_MEMORY_MS, RateLimit
 from node.settings.dynamic_settings import DynamicSettings
 from storage.log_manager import LogManager
 from tests.node.client_requests import TP, values_of
@@ -138,7 +139,12 @@ class Node:
         async def opener(endpoint: Endpoint) -> MemoryConnection:
             return await network.open(self, endpoint)
 
-        self.fetchers = ReplicaFetchers(FetchSettings(broker_id), opener, clock)
+        self.fetchers = ReplicaFetchers(
+            FetchSettings(broker_id),
+            opener,
+            clock,
+            throttle=RateLimit(lambda: self.settings.current.follower_replication_throttled_rate, THROTTLE_MEMORY_MS),
+        )
         self.cut_off = False
         self.connected = True
         self.replicas = ReplicaManager(
@@ -156,6 +162,9 @@ class Node:
             cut_off=lambda: self.cut_off,
             may_be_deposed=lambda: self.cut_off or not self.connected,
             events=events,
+            leader_throttle=RateLimit(
+                lambda: self.settings.current.leader_replication_throttled_rate, THROTTLE_MEMORY_MS
+            ),
         )
         settings = broker_settings(broker_id, **network.group_settings)
         files = directory.files if isinstance(directory, LogManager) else UnsyncedFiles()

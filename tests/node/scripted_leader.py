@@ -11,6 +11,7 @@ from cluster.state import PartitionState, VersionedState
 from node.replication.fetching.replica_fetcher import FetchSettings
 from node.replication.fetching.replica_fetchers import ReplicaFetchers
 from node.replication.replica import Replica
+from node.runtime.rate_limit import RateLimit
 from storage.configs.log_config import LogConfig
 from tests.node.client_requests import TP, batch_of
 from tests.node.memory_log import MemoryLog
@@ -85,12 +86,12 @@ class ScriptedLeader:
 class ScriptedFollower:
     """A follower's fetchers over scripted connections. `refuse` is the number of next connections that fail."""
 
-    def __init__(self) -> None:
+    def __init__(self, throttle: RateLimit | None = None) -> None:
         self.connections: list[ScriptedLeader] = []
         self.connected_at: list[float] = []
         self.refuse = 0
         self.answering_broker = 1
-        self.fetchers = ReplicaFetchers(FetchSettings(2), self._open, VirtualClock())
+        self.fetchers = ReplicaFetchers(FetchSettings(2), self._open, VirtualClock(), throttle=throttle)
         self.fetchers.brokers_changed({1: LEADER})
 
     async def __aenter__(self) -> ScriptedFollower:

@@ -216,7 +216,7 @@ async def test_each_resource_of_a_request_has_its_own_outcome() -> None:
         ("1", "log.retention.hours", InvalidConfigError, "log.retention.hours: a broker takes this setting"),
         ("1", "log.retention.ms", InvalidConfigError, "log.retention.ms=x: must be a whole number"),
         ("1", "max.connections", InvalidConfigError, "max.connections=x: must be a whole number"),
-        ("1", "leader.replication.throttled.rate", InvalidConfigError, "leave the throttle out"),
+        ("1", "leader.replication.throttled.rate", InvalidConfigError, "throttled.rate=x: must be a whole number"),
         ("1", "no.such", InvalidConfigError, "no broker setting 'no.such'"),
         ("2", "num.partitions", InvalidRequestError, "broker '2': broker 1 knows only its own settings"),
     ],
@@ -270,7 +270,7 @@ async def test_settings_of_this_broker_hide_those_of_all_and_of_its_file(tmp_pat
 async def test_setting_that_is_not_set_can_be_deleted_whatever_its_name() -> None:
     brokers = MemoryBrokers(broker_settings())
     configs = Configs(brokers, TopicSettings(), MetadataCache("c"), SystemClock())
-    for name in ("leader.replication.throttled.rate", "num.partitions", "no.such"):
+    for name in ("leader.replication.throttled.rate", "zookeeper.connect", "num.partitions", "no.such"):
         for broker in ("1", ""):
             assert (await alter(configs, BROKER, broker, ConfigChange(name, None, ConfigOp.DELETE))).error_code == 0
     assert brokers.settings.current == brokers.settings.static

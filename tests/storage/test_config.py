@@ -122,6 +122,7 @@ def test_every_setting_can_be_written_as_text_and_read_back() -> None:
         ("message.format.version", "new", "must be the version of a release"),
         ("leader.replication.throttled.replicas", "0:1,1", "must be * or a list of partition:broker"),
         ("follower.replication.throttled.replicas", "*,0:1", "must be * or a list of partition:broker"),
+        ("follower.replication.throttled.replicas", f"0:{10**10}", "must be * or a list of partition:broker"),
         ("remote.storage.enable", "true", "must be false: there is no tiered storage"),
         ("remote.log.copy.disable", "true", "must be false: there is no tiered storage"),
         ("remote.log.delete.on.disable", "true", "must be false: there is no tiered storage"),
@@ -143,13 +144,26 @@ def test_settings_that_contradict_each_other_are_refused_defaults_included() -> 
     assert LogConfig.from_topic_configs({"min.compaction.lag.ms": "10"}, defaults).min_compaction_lag_ms == 10
 
 
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [("", []), ("*", [(0, 1), (0, 2), (1, 1), (1, 2)]), (" 0:1, 01:2 ,", [(0, 1), (1, 2)]), ("7:1", [])],
+)
+def test_throttled_replicas_are_those_that_the_setting_names(setting: str, named: list[tuple[int, int]]) -> None:
+    replicas = [(partition, broker) for partition in (0, 1) for broker in (1, 2)]
+    for side in ("leader", "follower"):
+        config = LogConfig.from_topic_configs({f"{side}.replication.throttled.replicas": setting})
+        of_leaders, of_followers = (
+            [replica for replica in replicas if each.has(*replica)]
+            for each in (config.throttled_leaders, config.throttled_followers)
+        )
+        assert (of_leaders, of_followers) == ((named, []) if side == "leader" else ([], named))
+
+
 def test_a_setting_without_effect_says_why() -> None:
     assert set(NO_EFFECT) == {
         "preallocate",
         "message.format.version",
         "message.downconversion.enable",
-        "leader.replication.throttled.replicas",
-        "follower.replication.throttled.replicas",
         "local.retention.ms",
         "local.retention.bytes",
     }

@@ -2,6 +2,9 @@
 
 The fetch covers all members of its fetch session (`node.replication.sessions.follower_sessions`). Only active members
 are checked.
+
+A throttle (KIP-73) limits what followers get that are not in sync. It counts all records of throttled replicas, and
+leaves records out only if the high watermark does not wait for the follower. So no produce waits for a throttle.
 """
 
 from __future__ import annotations
@@ -18,7 +21,12 @@ from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, Fe
 
 
 class DelayedFollowerFetch(DelayedResponse):
-    """A follower's fetch that waits for records, or until a leader epoch ends, a disk fails or a read is refused."""
+    """A follower's fetch that waits for records, or until a leader epoch ends, a disk fails or a read is refused.
+
+    Records that the throttle leaves out do not end the wait. If there are some when the fetch arrives, it waits at most
+    until the throttle allows more (`limit_wait`). A throttled partition that was just named ends the wait, so that the
+    follower learns whether it lags.
+    """
 
     __slots__ = ("_refused", "_replicas", "_request", "session")
 
@@ -41,20 +49,50 @@ class DelayedFollowerFetch(DelayedResponse):
             return True
         for _, member in self.session.active():
             replica, offset = member.replica, member.requested.fetch_offset
-            if not member.is_led or replica.log.log_end_offset > offset or not replica.is_in_range(offset):
+            if not member.is_led or not replica.is_in_range(offset):
+                return True
+            is_throttled = self._is_throttled(member)
+            if is_throttled and member.sent_high_watermark < 0:
+                return True
+            if replica.log.log_end_offset > offset and not (is_throttled and self._pause_ms()):
                 return True
         return False
+
+    def limit_wait(self) -> None:
+        """Wait no longer than the throttle, if it leaves out records that this fetch would get."""
+        pause_ms = self._pause_ms()
+        if pause_ms and any(
+            member.replica.log.log_end_offset > member.requested.fetch_offset and self._is_throttled(member)
+            for _, member in self.session.active()
+        ):
+            self.deadline_ms = min(self.deadline_ms, self._replicas.clock.monotonic_ms() + pause_ms)
+
+    def _is_throttled(self, member: FollowerMember) -> bool:
+        """Return whether a throttle applies to this member: the high watermark must not wait for the follower."""
+        replica, clock = member.replica, self._replicas.clock
+        return replica.throttled_as_leader and not replica.partition.awaits(
+            self.session.replica_id, replica.log.log_end_offset, clock.monotonic_ms()
+        )
+
+    def _pause_ms(self) -> int:
+        return self._replicas.leader_throttle.pause_ms(self._replicas.clock.monotonic_ms())
 
     def answer(self) -> Response:
         session = self.session
         news, size = list(self._refused), 0
         budget = min(self._request.max_bytes, MAX_RESPONSE_BYTES)
+        throttle, now_ms = self._replicas.leader_throttle, self._replicas.clock.monotonic_ms()
+        allowance = throttle.allowance(now_ms)
         for tp, member in session.active():
+            left_out = allowance <= 0 and self._is_throttled(member)
             answer, read_bytes = read_partition(
-                self._replicas, member.requested, member.replica, member.leader_epoch, budget - size,
-                for_follower=True, first=size == 0,
+                self._replicas, member.requested, member.replica, member.leader_epoch,
+                0 if left_out else budget - size, for_follower=True, first=size == 0 and not left_out,
             )  # fmt: skip
             size += read_bytes
+            if member.replica.throttled_as_leader:
+                throttle.record(read_bytes, now_ms)
+                allowance -= read_bytes
             if answer.error_code or answer.records is not None:
                 session.drop(tp)
                 news.append(answer)
@@ -94,6 +132,7 @@ class FollowerFetches:
         at_once = request.max_wait_ms == 0 or request.min_bytes == 0 or request.session_epoch == FIRST_EPOCH
         if at_once or (not len(session) and request.session_epoch == NO_SESSION):
             return fetch.answer()
+        fetch.limit_wait()
         if not replicas.purgatories.follower_fetches.try_complete_else_watch(fetch, (session,)):
             self._parked[session] = fetch
         return fetch.response

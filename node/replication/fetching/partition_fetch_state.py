@@ -34,18 +34,21 @@ class PartitionFetchState:
                    None: the next fetch must name the partition. An answer counts only while `ask` is set
     requested_in   the number of the fetch that named the partition last; 0: no fetch covers it at the leader. Answers
                    to earlier fetches are about an older entry
+    lags           the leader's high watermark, as answered last, lies beyond this log, so that the replica is not in
+                   sync (Kafka's isReplicaInSync). Before the first answer: the replica is not in the ISR
 
     `epoch_answered` and `fetch_answered` raise StorageError if the disk fails, and other BrokerErrors if the answer is
     wrong.
     """
 
-    __slots__ = ("ask", "following", "replica", "requested_in")
+    __slots__ = ("ask", "following", "lags", "replica", "requested_in")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.following = Following(replica.partition.leader_epoch, replica.log)
         self.ask: FetchPartition | None = None
         self.requested_in = 0
+        self.lags = replica.partition.broker_id not in replica.partition.isr
 
     # --- aligning the log with the leader's ------------------------------------------------------------------
 
@@ -123,10 +126,15 @@ class PartitionFetchState:
             self._restart_log(restart.offset)
         if answer.records:
             replica.append_as_follower(answer.records, answer.log_start_offset)
-        following.fetched()
-        replica.leader_reported(answer.high_watermark)
+        self.leader_reported(answer.high_watermark)
         # This log drops what the leader has dropped, but never records that may be uncommitted.
         replica.log.raise_log_start(min(answer.log_start_offset, replica.partition.high_watermark))
+
+    def leader_reported(self, high_watermark: int) -> None:
+        """Take over the high watermark of a successful answer, within this log, and note whether this log lags."""
+        self.following.fetched()
+        self.replica.leader_reported(high_watermark)
+        self.lags = high_watermark > self.replica.log.log_end_offset
 
     # --- truncating ------------------------------------------------------------------------------------------
 

@@ -14,6 +14,10 @@ Fetching: the fetcher keeps one fetch in flight for all aligned partitions.
 - If fetches bring no news, each waits twice as long as the one before, up to a bound. After a fetch with news the waits
   are short again, so that the new high watermark follows soon.
 
+Throttling (KIP-73): throttled partitions that are not in sync wait in a queue while the throttle allows no bytes. Else
+the first few of them are fetched. A partition whose records have arrived goes to the end of the queue. So after the
+throttle begins to pause, the fetches in flight bring only the records of a few partitions.
+
 The fetcher does not resend a slow request. A connection delivers in order or ends, and it ends a few seconds after the
 last heartbeat (`node.net.zeromq.connection`). So a late answer is still in transit over a narrow link, and a
 second request would only delay it more.
@@ -36,6 +40,7 @@ from cluster.backoff import Backoff
 from cluster.replication.follower import Phase
 from node.replication.fetching.partition_fetch_state import PartitionFetchState
 from node.runtime.loop_budget import LoopBudget
+from node.runtime.rate_limit import RateLimit
 from tidelog.client.tasks.async_event import Signal
 from tidelog.clock import Clock
 from tidelog.errors import (
@@ -67,6 +72,10 @@ _MIN_RECONNECT_MS = 50
 _MAX_RECONNECT_MS = 250
 #: The limit of partitions that one request names. The leader needs about 3 ms for so many.
 _MAX_NAMED = 512
+#: The limit of throttled partitions in the fetch session that are not in sync.
+_MAX_THROTTLED = 16
+#: The longest wait for the throttle, after which the present rate is looked at again.
+_LOOK_AGAIN_MS = 1000
 #: The limit of fetches in flight: one parked at the leader, and one more that makes the leader answer the first.
 _MAX_FETCHES = 2
 
@@ -118,8 +127,12 @@ class ReplicaFetcher:
         clock: Clock,
         loop_budget: LoopBudget,
         lost_ms: dict[int, int],
+        throttle: RateLimit,
     ) -> None:
-        """`lost_ms` has the leader from a failure of the connection on, with its time, until the next connection."""
+        """`lost_ms` has the leader from a failure of the connection on, with its time, until the next connection.
+
+        `throttle` limits what the throttled partitions of all fetchers bring while they are not in sync.
+        """
         self.leader = leader
         self.partitions: dict[TopicPartition, PartitionFetchState] = {}
         self._settings = settings
@@ -127,6 +140,7 @@ class ReplicaFetcher:
         self._clock = clock
         self._loop_budget = loop_budget
         self._lost_ms = lost_ms
+        self._throttle = throttle
         self._broker: BrokerInfo | None = None
         self._reconnect = False
         # The partitions in the fetch session; those of them that the next fetch must name; those that it must forget.
@@ -138,6 +152,9 @@ class ReplicaFetcher:
         self._aligning: dict[TopicPartition, PartitionFetchState] = {}
         self._delayed: list[tuple[int, int, PartitionFetchState]] = []
         self._delay_numbers = itertools.count()
+        # The throttled partitions that wait for their turn, and those of `_fetching` that have it.
+        self._queued: dict[TopicPartition, PartitionFetchState] = {}
+        self._throttled: dict[TopicPartition, None] = {}
         # The fetch session at the leader. Its id is 0 until the first answer has arrived.
         self._session_id = self._session_epoch = 0
         self._sent = 0
@@ -237,7 +254,8 @@ class ReplicaFetcher:
 
     async def _step(self, connection: Peer, in_flight: InFlight, backoff: Backoff) -> None:
         """Send the requests that are due, wait for an answer or a change, apply the answers that have arrived."""
-        next_due_ms = self._wake_delayed()
+        due_ms = (self._wake_delayed(), self._admit_throttled())
+        next_due_ms = min((each for each in due_ms if each is not None), default=None)
         if self._aligning and in_flight.epoch_request is None:
             in_flight.epoch_request = self._send_epoch_request(connection)
         fetches = in_flight.fetches
@@ -342,6 +360,8 @@ class ReplicaFetcher:
 
     def _apply_one(self, fetch_state: PartitionFetchState, answer: FetchPartitionResponse) -> None:
         ask, replica = fetch_state.ask, fetch_state.replica
+        if replica.throttled_as_follower and answer.records:
+            self._throttle.record(len(answer.records), self._clock.monotonic_ms())
         left_session = bool(answer.error_code or answer.records)
         if left_session:
             fetch_state.dropped()
@@ -352,8 +372,9 @@ class ReplicaFetcher:
         elif left_session or answer.log_start_offset > replica.log.log_start_offset:
             self._apply_or_delay(fetch_state, fetch_state.fetch_answered, answer)
         else:
-            fetch_state.following.fetched()
-            replica.leader_reported(answer.high_watermark)
+            fetch_state.leader_reported(answer.high_watermark)
+            if not fetch_state.lags:
+                self._throttled.pop(replica.topic_partition, None)
 
     def _apply_or_delay(
         self, fetch_state: PartitionFetchState, apply: Callable[[Answer, int], None], answer: Answer
@@ -379,7 +400,8 @@ class ReplicaFetcher:
         B. The partition aligns: `_aligning`, also while an OffsetForLeaderEpoch request with it is in flight.
         C. A flush of its log is in progress: no collection, because the next fetch would acknowledge records that are
            not flushed yet. `flushed` brings the partition back.
-        D. Else: `_fetching`, and `_to_add` if a fetch must name it.
+        D. The partition is throttled, and no fetch covers it: `_queued`, at the end, so that all partitions have turns.
+        E. Else: `_fetching`, and `_to_add` if a fetch must name it.
         """
         replica = fetch_state.replica
         tp = replica.topic_partition
@@ -399,7 +421,14 @@ class ReplicaFetcher:
         if replica.flushes and replica.waits_for_disk:  # C
             self._pause_fetching(tp, fetch_state)
             return
-        self._fetching[tp] = fetch_state  # D
+        if not self._is_throttled(fetch_state):
+            self._queued.pop(tp, None)
+            self._throttled.pop(tp, None)
+        elif not fetch_state.requested_in:  # D
+            self._pause_fetching(tp, fetch_state)
+            self._queued[tp] = fetch_state
+            return
+        self._fetching[tp] = fetch_state  # E
         if fetch_state.ask is None:
             self._to_add[tp] = fetch_state
 
@@ -408,8 +437,25 @@ class ReplicaFetcher:
         if fetch_state.requested_in:
             self._to_forget[tp] = None
         fetch_state.dropped()
-        self._fetching.pop(tp, None)
-        self._to_add.pop(tp, None)
+        for collection in (self._fetching, self._to_add, self._queued, self._throttled):
+            collection.pop(tp, None)
+
+    def _is_throttled(self, fetch_state: PartitionFetchState) -> bool:
+        return fetch_state.replica.throttled_as_follower and fetch_state.lags and self._throttle.is_set
+
+    def _admit_throttled(self) -> int | None:
+        """Have the next fetch name throttled partitions, if the throttle allows bytes now.
+
+        Return when to look again, or None if no partition waits for the time.
+        """
+        now_ms = self._clock.monotonic_ms()
+        while self._queued and len(self._throttled) < _MAX_THROTTLED:
+            if pause_ms := self._throttle.pause_ms(now_ms):
+                return now_ms + min(pause_ms, _LOOK_AGAIN_MS)
+            tp = next(iter(self._queued))
+            self._fetching[tp] = self._to_add[tp] = self._queued.pop(tp)
+            self._throttled[tp] = None
+        return None
 
     def _wake_delayed(self) -> int | None:
         """Reclassify the partitions whose delay has ended. Return when the next delay ends, or None."""

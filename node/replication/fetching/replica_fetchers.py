@@ -9,6 +9,8 @@ from node.replication.fetching.partition_fetch_state import PartitionFetchState
 from node.replication.fetching.replica_fetcher import FetchSettings, Opener, ReplicaFetcher
 from node.replication.replica import Replica
 from node.runtime.loop_budget import LoopBudget
+from node.runtime.rate_limit import RateLimit
+from storage.configs.parsers import INT64_MAX
 from tidelog.clock import Clock
 from tidelog.model import TopicPartition
 from tidelog.protocol.control_messages import BrokerInfo
@@ -26,7 +28,10 @@ class ReplicaFetchers:
         opener: Opener,
         clock: Clock,
         loop_budget: LoopBudget | None = None,
+        throttle: RateLimit | None = None,
     ) -> None:
+        """`throttle` limits what throttled replicas that are not in sync fetch from all leaders together (KIP-73)."""
+        self._throttle = throttle or RateLimit(lambda: INT64_MAX)
         self._settings = settings
         self._opener = opener
         self._clock = clock
@@ -47,7 +52,7 @@ class ReplicaFetchers:
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
             fetcher = self._fetchers[leader] = ReplicaFetcher(
-                leader, self._settings, self._opener, self._clock, self.loop_budget, self._lost_ms
+                leader, self._settings, self._opener, self._clock, self.loop_budget, self._lost_ms, self._throttle
             )
             fetcher.set_broker(self._brokers.get(leader))
         self._leaders[tp] = leader
@@ -76,7 +81,10 @@ class ReplicaFetchers:
             del self._fetchers[leader]
 
     def flushed(self, tp: TopicPartition) -> None:
-        """Continue to fetch the partition after a flush of its log. Do nothing if the partition is not fetched."""
+        """Continue to fetch the partition after a flush of its log, or after a change of its settings.
+
+        Do nothing if the partition is not fetched.
+        """
         leader = self._leaders.get(tp)
         if leader is not None:
             self._fetchers[leader].flushed(tp)
