@@ -151,6 +151,8 @@ STORIES: Mapping[str, tuple[Step, ...]] = {
         Step("topic reassign {topic} --replicas 0:3,1,2", r"^{topic}/0: (replicas .* → 3,1,2|has the replicas)"),
         Step("topic reassign {topic} --status --json", '"topic": "{topic}"'),
         Step("topic reassign {topic} --cancel", "{topic}|no reassignment"),
+        Step("topic reassign {topic} --replicas 0:2,3,1 --throttle 10MB/s --json", '"throttle": 10000000'),
+        Step("topic reassign --status --wait --json", '"topic": null, "changes": [], "reassignments": []'),
         Step("topic elect {topic}", r"^ +0 +[123] +(elected|not needed)"),
         Step("topic elect {topic} --partition 1 --json", '"partition": 1'),
     ),

@@ -218,7 +218,13 @@ def test_reassignment_is_printed_even_if_it_is_complete_at_once(cluster: Running
     assert shell.succeed(*wanted).decode() == f"turned/0: replicas {arrow}, done\n"
     reported = json.loads(shell.succeed(*wanted, "--json"))
     (change,) = reported["changes"]
-    assert change == {"partition": 0, "old_replicas": [*new], "new_replicas": [*new], "state": "done"}
+    assert change == {
+        "topic": "turned",
+        "partition": 0,
+        "old_replicas": [*new],
+        "new_replicas": [*new],
+        "state": "done",
+    }
     assert shell.succeed(*wanted).decode() == f"turned/0: has the replicas {','.join(map(str, new))} already\n"
     assert shell.succeed("topic", "reassign", "turned", "--status") == b"no partition of turned is being reassigned\n"
 

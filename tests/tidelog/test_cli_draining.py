@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.cli.topics.draining import drain
+from tidelog.cli.reassignments.draining import drain as drain_topics
+from tidelog.model import TopicPartition
 
 BROKERS = range(1, 8)
 ASSIGNMENTS = st.dictionaries(
     st.integers(0, 11), st.lists(st.sampled_from(BROKERS), min_size=1, max_size=4, unique=True), max_size=8
 )
+
+
+def drain(
+    assignment: Mapping[int, Sequence[int]],
+    leaving: Collection[int],
+    alive: Collection[int],
+    racks: Mapping[int, str] | None = None,
+) -> dict[int, tuple[int, ...]]:
+    """Drain brokers of the topic t, whose partitions are named by their numbers."""
+    of_t = {TopicPartition("t", number): replicas for number, replicas in assignment.items()}
+    return {tp.partition: replicas for tp, replicas in drain_topics(of_t, leaving, alive, racks or {}).items()}
 
 
 def test_drain_moves_a_replica_to_the_broker_with_the_fewest() -> None:
@@ -54,6 +68,18 @@ def test_drain_counts_a_broker_without_a_rack_as_one_of_its_own() -> None:
     assert drain({0: (1, 2), 1: (4, 1)}, [1], [1, 2, 3, 4], racks)[0] == (4, 2)
 
 
+def test_drain_spreads_the_replicas_of_many_topics_over_all_brokers() -> None:
+    topics = {TopicPartition(name, 0): (1, 2) for name in "abcd"}
+    drained = drain_topics(topics, [1], [1, 2, 3, 4, 5])
+    assert [replicas for _, replicas in sorted(drained.items())] == [(3, 2), (4, 2), (5, 2), (3, 2)]
+
+
+def test_drain_prefers_evenness_within_a_topic_to_that_of_all_topics() -> None:
+    assignment = {TopicPartition("a", 0): (1,), TopicPartition("a", 1): (2,)}
+    others = {TopicPartition("b", number): (3,) for number in range(9)}
+    assert drain_topics(assignment | others, [1], [1, 2, 3]) == {TopicPartition("a", 0): (3,)}
+
+
 def test_drain_changes_nothing_if_the_broker_has_no_replica() -> None:
     assert drain({0: (1, 2)}, [3], [1, 2, 3]) == {}
 
@@ -64,7 +90,7 @@ def test_drain_changes_nothing_if_the_broker_has_no_replica() -> None:
         (
             [1],
             [1, 2, 3],
-            "partition 0 has 3 replicas, and too few other brokers are alive to take the replicas of broker 1",
+            "t/0 has 3 replicas, and too few other brokers are alive to take the replicas of broker 1",
         ),
         ([1, 2], [1, 2, 3, 4], "to take the replicas of brokers 1, 2: start more brokers, or name fewer replicas with"),
         ([9], [1, 2, 3], "broker 9 is not in the cluster now (there are: 1, 2, 3), and has no replica"),

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -18,18 +17,20 @@ from click.testing import CliRunner, Result
 from tests.tidelog.clients import in_memory, put
 from tests.tidelog.fake_cluster import FakeCluster
 from tidelog import Admin, Consumer
+from tidelog.cli.reassignments.changes import StartedChange, lost_replicas
+from tidelog.cli.reassignments.progress import Progress
+from tidelog.cli.reassignments.reassign import _show as show_reassignment
 from tidelog.cli.terminal.long_tables import MOST_ROWS, WORST_ROWS, Kind, Row, show_rows
 from tidelog.cli.topics import partitions as partitions_module
 from tidelog.cli.topics import topic as topic_module
 from tidelog.cli.topics.offsets import offsets
-from tidelog.cli.topics.reassignment import Progress, StartedChange, lost_replicas
-from tidelog.cli.topics.reassignment import _show as show_reassignment
 from tidelog.cli.topics.record_deletion import _PLANNED, Deletion
 from tidelog.cli.topics.topic_times import show_times
 from tidelog.client.admin.admin_results import PartitionDescription
 from tidelog.client.admin.topic_time_spans import PartitionTimes
 from tidelog.clock import SystemClock
 from tidelog.errors import ElectionNotNeededError, PreferredLeaderNotAvailableError, TidelogError, TimeoutError
+from tidelog.model import TopicPartition
 from tidelog.records import RecordTime
 
 MANY = 10_000
@@ -247,15 +248,17 @@ def test_elections_of_many_partitions_show_failures_first(
 
 
 def test_many_moves_show_the_most_records_to_copy_first(capsys: pytest.CaptureFixture[str]) -> None:
-    started = [StartedChange(number, (1, 2), (1, 3)) for number in range(100)]
-    lags = {number: {3: None if number == 7 else number} for number in range(1, 100)}
-    progress = {number: Progress(number, (1, 2, 3), (1, 2), (3,), (2,), lag) for number, lag in lags.items()}
-    show_reassignment("t", started, {0: replace(progress[1], partition=0, lag={3: 0})} | progress, False)
+    tps = [TopicPartition("t", number) for number in range(100)]
+    started = [StartedChange(tp, (1, 2), (1, 3)) for tp in tps]
+    lags = {tp: {3: None if tp.partition == 7 else tp.partition} for tp in tps}
+    progress = {tp: Progress(tp, 1, (1, 2, 3), (1, 2), (3,), (2,), lag, {3: 1024}) for tp, lag in lags.items()}
+    show_reassignment("t", (), started, progress, 2048, False)
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
     assert lines[:2] == ["100 changes, all in progress", "t/0: replicas 1,2 → 1,3, in progress"]
     assert lines[21] == "100 partitions: 99 with records to copy (1–99), 1 that only wait for the controller (0)"
-    assert [line.split()[0] for line in lines[23:25]] == ["7", "99"] and len(lines) == 22 + 1 + WORST_ROWS
+    assert [line.split()[0] for line in lines[23:25]] == ["7", "99"] and len(lines) == 22 + 2 + WORST_ROWS
+    assert lines[-1] == "still to copy: 100 KiB; each broker sends and receives at most 2 KiB/s, so at least 50 s more"
     assert printed.err == not_shown(100, "changes") + not_shown(100, "partitions")
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.cli.topics.reassignment import Progress, StartedChange, lost_replicas, target_replicas
+from tidelog.cli.reassignments.changes import StartedChange, lost_replicas, target_replicas
+from tidelog.cli.reassignments.progress import Progress
 from tidelog.client.admin.admin_results import PartitionDescription
+from tidelog.model import TopicPartition
 from tidelog.protocol.partition_messages import PartitionReassignment
 
 #: Partition 0 moves from 1, 2, 3 to 1, 2, 4.
 MOVING = PartitionReassignment("t", 0, (1, 2, 4, 3), (4,), (3,))
 DESCRIBED = PartitionDescription(0, 1, 5, (1, 2, 4, 3), (1, 2, 3), lag={2: 0, 3: 0, 4: 70})
-IN_PROGRESS = {0: Progress.of(MOVING, DESCRIBED)}
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+IN_PROGRESS = {T0: Progress.of(T0, MOVING, DESCRIBED, {(1, T0): 5_000, (4, T0): 904})}
 
 
 def test_removed_replicas_do_not_count_during_a_reassignment() -> None:
@@ -42,10 +45,10 @@ def test_fewer_replicas_are_listed_by_partition(wanted: dict[int, tuple[int, ...
 @pytest.mark.parametrize(
     ("started", "state", "sentence"),
     [
-        (StartedChange(0, (1, 2, 3), (1, 2, 4)), "in progress", "replicas 1,2,3 → 1,2,4, in progress"),
-        (StartedChange(1, (1, 2, 3), (3, 2, 1)), "done", "replicas 1,2,3 → 3,2,1, done"),
-        (StartedChange(1, (1, 2, 3), (1, 2, 3)), "done", "has the replicas 1,2,3 already"),
-        (StartedChange(0, (1, 2, 4), None), "cancelled", "its reassignment is cancelled"),
+        (StartedChange(T0, (1, 2, 3), (1, 2, 4)), "in progress", "t/0: replicas 1,2,3 → 1,2,4, in progress"),
+        (StartedChange(T1, (1, 2, 3), (3, 2, 1)), "done", "t/1: replicas 1,2,3 → 3,2,1, done"),
+        (StartedChange(T1, (1, 2, 3), (1, 2, 3)), "done", "t/1: has the replicas 1,2,3 already"),
+        (StartedChange(T0, (1, 2, 4), None), "cancelled", "t/0: its reassignment is cancelled"),
     ],
 )
 def test_each_change_shows_its_state(started: StartedChange, state: str, sentence: str) -> None:
@@ -53,5 +56,10 @@ def test_each_change_shows_its_state(started: StartedChange, state: str, sentenc
     assert started.as_json(IN_PROGRESS)["state"] == state
 
 
-def test_reassignment_shows_the_remaining_records() -> None:
-    assert IN_PROGRESS[0].as_row().cells == (0, "1,2,3", "4", "3", "4:70")
+@pytest.mark.parametrize(("names_topic", "name", "number"), [(False, 0, 0), (True, "t/0", None)])
+def test_reassignment_shows_the_remaining_records_and_bytes(
+    names_topic: bool, name: object, number: int | None
+) -> None:
+    row = IN_PROGRESS[T0].as_row(names_topic=names_topic)
+    assert row.cells == (name, "1,2,3", "4", "3", "4:70", "4KiB")
+    assert (row.state, row.weight, row.number) == ("with records to copy", 70, number)

@@ -193,6 +193,16 @@ TASKS = {
     "move partitions to other brokers": Task(
         _REASSIGN, "--reassignment-json-file {file} --execute", r"Successfully started", content=_TO_ONE
     ),
+    "move partitions at a limited rate": Task(
+        _REASSIGN,
+        "--reassignment-json-file {file} --execute --throttle 1000000",
+        r"throttle limit was set to 1000000 B/s[\s\S]*Successfully started",
+        content=_TO_ONE,
+        then=(
+            "--reassignment-json-file {file} --verify",
+            r"Clearing broker-level throttles on brokers 1,2,3\s+Clearing topic-level throttles on topic {topic}",
+        ),
+    ),
     "change the number of replicas": Task(
         _REASSIGN,
         "--reassignment-json-file {file} --execute",
@@ -267,13 +277,6 @@ FURTHER = {
         "--reassignment-json-file {file} --cancel",
         r"Clearing broker-level throttles on brokers 1,2,3\s+Clearing topic-level throttles on topic {topic}",
         content=_TO_ONE,
-    ),
-    "throttle a reassignment": Task(
-        _REASSIGN,
-        "--reassignment-json-file {file} --execute --throttle 1000000",
-        r"brokers do not throttle the traffic between replicas; leave the throttle out",
-        content=_TO_ONE,
-        refused=True,
     ),
     "end-to-end latency": Task("kafka-e2e-latency", "", r"Avg latency: [\d.]+ ms"),
 }

@@ -12,9 +12,9 @@ from tidelog.cli.admin_factory import open_admin, unknown_topic
 from tidelog.cli.commands import Group
 from tidelog.cli.common_options import all_option, bootstrap_option, json_option, timeout_option
 from tidelog.cli.name_types import TOPIC
+from tidelog.cli.reassignments.reassign import reassign
 from tidelog.cli.terminal.long_tables import Kind, Row, show_rows
 from tidelog.cli.topics.partitions import elect
-from tidelog.cli.topics.reassignment import reassign
 from tidelog.cli.topics.record_deletion import delete_records
 from tidelog.cli.topics.topic_alter import MOST_PARTITIONS, alter, settings_of
 from tidelog.cli.topics.topic_times import show_times

@@ -1,0 +1,1 @@
+"""`tidelog topic reassign`: moves replicas to other brokers. Start with `reassign.py`, which has the command."""
