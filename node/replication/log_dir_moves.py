@@ -16,6 +16,7 @@ from typing import TypeVar
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.rate_limit import RateLimit
+from node.runtime.thread_pool import thread_pool
 from node.settings.dynamic_settings import DynamicSettings
 from storage.files import Files
 from storage.log.log import Log
@@ -72,7 +73,7 @@ class LogDirMoves:
         self._stopping = Flag()
         self._thread = thread_pool(1, "log-move")
         #: For the steps of moves for which flushes wait.
-        self._urgent = ThreadPoolExecutor(thread_name_prefix="urgent-log-move")
+        self._urgent = thread_pool(_URGENT_THREADS, "urgent-log-move")
         self._limit = RateLimit(lambda: settings.current.replica_alter_log_dirs_io_max_bytes_per_second)
 
     def start(self) -> None:
