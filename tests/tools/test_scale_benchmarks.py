@@ -209,7 +209,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_members_rebalance_send_heartbeats_and_leave(cluster: ClusterUnderTest, short_waits: None) -> None:
     tps = cluster.create_topic(10)
     findings = Findings(print)
-    asyncio.run(one_group.measure_group(cluster.bootstrap_servers, cluster.broker_pids, tps, 5, findings))
+    asyncio.run(one_group.measure_group(cluster.bootstrap_servers, cluster.broker_pids, tps, 5, 0.0, findings))
     assert {figure.key for figure in one_group.BENCHMARK.figures} - findings.values.keys() == {"scale-group.idle"}
     assert findings.values["scale-group.last-join"] > 0 < findings.values["scale-group.cooperative"]
 

@@ -28,7 +28,7 @@ _RANGE = Figure(
     "≤ 3",
 )
 _HEARTBEATS = Figure(
-    "scale-group.heartbeats", "… CPU of all brokers while the members send only heartbeats", "% of a core", "≤ 3"
+    "scale-group.heartbeats", "… CPU of all brokers for the heartbeats, beyond that without a group", "% of a core", "≤ 3"
 )
 _STICKY = Figure("scale-group.cooperative", "… the rebalance by cooperative-sticky", "s", "≤ 3")
 
@@ -37,15 +37,24 @@ def measure(env: BenchEnvironment) -> dict[str, float]:
     with env.fresh_cluster() as cluster:
         findings = Findings(env.say)
         tps = cluster.create_topic(PARTITIONS)
-        findings.note(_IDLE, cpu_percent(cluster.broker_pids))
-        uvloop.run(measure_group(cluster.bootstrap_servers, cluster.broker_pids, tps, MEMBERS, findings))
+        idle = cpu_percent(cluster.broker_pids)
+        findings.note(_IDLE, idle)
+        uvloop.run(measure_group(cluster.bootstrap_servers, cluster.broker_pids, tps, MEMBERS, idle, findings))
         return findings.values
 
 
 async def measure_group(
-    bootstrap_servers: str, pids: Collection[int], tps: Sequence[TopicPartition], count: int, findings: Findings
+    bootstrap_servers: str,
+    pids: Collection[int],
+    tps: Sequence[TopicPartition],
+    count: int,
+    idle_percent: float,
+    findings: Findings,
 ) -> None:
-    """Measure a group of `count` members for each assignor, of which one also sends heartbeats."""
+    """Measure a group of `count` members for each assignor, of which one also sends heartbeats.
+
+    `idle_percent` is the CPU of the brokers without a group.
+    """
     async with group_of(bootstrap_servers, tps, "range", count) as members:
         findings.note(_RANGE, await slowest_rebalance(members, tps, _ROUNDS))
         heartbeats = asyncio.create_task(send_heartbeats(members, _INTERVAL_S))
@@ -56,7 +65,7 @@ async def measure_group(
         finally:
             heartbeats.cancel()
             await asyncio.wait([heartbeats])
-        findings.note(_HEARTBEATS, cpu)
+        findings.note(_HEARTBEATS, cpu - idle_percent)
     async with group_of(bootstrap_servers, tps, "cooperative-sticky", count) as members:
         findings.note(_STICKY, await slowest_rebalance(members, tps, _ROUNDS))
 

@@ -45,7 +45,6 @@ _CHECKED = Figure(
     "scale-brokers.checked",
     f"… by the controller's own check every {LeaderImbalance().interval_s:.0f} s",
     "s",
-    "≤ 60",
 )
 _MOVED = Figure("scale-brokers.moved", "… reassign all replicas of one broker to the others", "s")
 
@@ -164,7 +163,7 @@ def _move_all(cluster: ClusterUnderTest, victim: int, brokers: Collection[int]) 
 BENCHMARK = Benchmark(
     "scale-brokers",
     f"{BROKERS} brokers and a topic of {PARTITIONS:,} partitions, RF {REPLICAS}, {_RECORDS} records of 1 KB in each; "
-    "moved without a throttle, because there is none; the shipped settings",
+    "moved without a throttle; the shipped settings",
     (_CREATE, _LEADERS, _HOLDS, _ELECTED, _CHECKED, _MOVED),
     measure,
 )
