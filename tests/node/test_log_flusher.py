@@ -265,7 +265,7 @@ async def test_acknowledgements_wait_for_flushes_once_the_topic_says_so() -> Non
         await cluster.send_state()
         waiting = [produce(cluster), produce(cluster, acks=1)]
         await until(lambda: cluster.leader.log().log_end_offset == 3)
-        assert set(disks.syncs) == {1, 2, 3}
+        await until(lambda: all(disks.syncs[broker_id] for broker_id in (1, 2, 3)))
         assert not any(task.done() for task in waiting)
         disks.release(1, 2, 3)
         assert [code for code, _ in await asyncio.gather(*waiting)] == [0, 0]

@@ -72,7 +72,7 @@ def _without(line: str) -> str:
 
 #: Each row of the page that names a script with its arguments, by the row's task.
 TASKS = {
-    "list the brokers": Task("kafka-broker-api-versions", "", r"id: 3 rack: [\s\S]*Produce\(0\): "),
+    "list the brokers, and their racks": Task("kafka-broker-api-versions", "", r"id: 3 rack: [\s\S]*Produce\(0\): "),
     "create, with partitions and replicas": Task(
         _TOPICS, "--create --topic {new} --partitions 3 --replication-factor 3", r"Created topic {new}"
     ),
