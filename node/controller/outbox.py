@@ -25,7 +25,7 @@ from tidelog.protocol.control_messages import (
 from tidelog.protocol.messages import DescribePartition, Request
 
 #: The largest number of entries in a request, so that neither the broker nor the controller handles it for long.
-MAX_ENTRIES = 250
+MAX_ENTRIES = 1000
 
 T = TypeVar("T")
 

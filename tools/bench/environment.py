@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sys
@@ -153,6 +154,8 @@ class BenchEnvironment:
 
     @contextmanager
     def fresh_directory(self) -> Iterator[Path]:
+        """Yield an empty directory when no earlier writes wait for the disk, and remove it afterwards."""
+        os.sync()
         directory = self.directory / uuid.uuid4().hex[:8]
         directory.mkdir()
         try:

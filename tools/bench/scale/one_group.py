@@ -28,7 +28,7 @@ _RANGE = Figure(
     "≤ 3",
 )
 _HEARTBEATS = Figure(
-    "scale-group.heartbeats", "… CPU of all brokers for the heartbeats, beyond that without a group", "% of a core", "≤ 3"
+    "scale-group.heartbeats", "… CPU of all brokers for the heartbeats, beyond those of idle ones", "% of a core", "≤ 3"
 )
 _STICKY = Figure("scale-group.cooperative", "… the rebalance by cooperative-sticky", "s", "≤ 3")
 
