@@ -11,7 +11,6 @@ import logging
 import os
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,6 +27,7 @@ from storage.log.log import Log
 from storage.log_names import log_name
 from storage.moves.future_log import FutureLog
 from storage.moves.future_logs import FutureLogs
+from storage.parallel import run_parallel
 from tidelog.errors import DataDirectoryError, IneligibleReplicaError, LogDirNotFoundError, StorageError
 from tidelog.model import TopicPartition
 
@@ -144,9 +144,9 @@ class LogManager:
                     with directory.directory_failure_scope():
                         directory.open_log(tp, config_of(tp.topic))
 
-            _run_parallel(threads, open_one, inventory.found[directory])
+            run_parallel(threads, open_one, inventory.found[directory])
 
-        _run_parallel(len(self.directories), open_all, self.directories)
+        run_parallel(len(self.directories), open_all, self.directories)
         if any(directory.closed for directory in self.directories):
             return
         self._record_absent(inventory)
@@ -608,16 +608,6 @@ class LogManager:
                 errors.append(error)
         if errors:
             raise errors[0]
-
-
-def _run_parallel(count: int, work: Callable[[_T], object], items: Iterable[_T]) -> None:
-    """Call `work` for each item on `count` threads; without a thread if `count` is 1."""
-    if count <= 1:
-        for item in items:
-            work(item)
-    else:
-        with ThreadPoolExecutor(count) as pool:
-            list(pool.map(work, items))
 
 
 def _has_owner(path: Path, files: Files) -> bool:

@@ -27,7 +27,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -53,6 +52,7 @@ from storage.log_names import (
     partition_set_aside,
     retired_name,
 )
+from storage.parallel import run_parallel
 from tidelog.errors import DataDirectoryError, StorageError
 from tidelog.model import TopicPartition
 
@@ -462,17 +462,17 @@ class LogDirectory:
 
 
 def _close_all(logs: Iterable[Log], clean: bool) -> StorageError | None:
-    """Close all logs in parallel, with `clean` after a flush. Return the first error; None if all were closed."""
+    """Close all logs in parallel, with `clean` after a flush. Return an error; None if all were closed."""
+    errors: list[StorageError] = []
 
-    def close(log: Log) -> StorageError | None:
+    def close(log: Log) -> None:
         try:
             if clean:
                 log.close()
             else:
                 log.abandon()
         except StorageError as error:
-            return error
-        return None
+            errors.append(error)
 
-    with ThreadPoolExecutor(_CLOSING_THREADS) as threads:
-        return next(filter(None, list(threads.map(close, list(logs)))), None)
+    run_parallel(_CLOSING_THREADS, close, logs)
+    return errors[0] if errors else None

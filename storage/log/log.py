@@ -826,8 +826,13 @@ class Log:
         self.abandon()
 
     def _flush_producers(self) -> None:
-        """Write or flush the snapshot at the log end, because no batch is read again after a clean shutdown."""
+        """Write or flush the snapshot at the log end, because no batch is read again after a clean shutdown.
+
+        A log without records and producers needs none.
+        """
         producers, end_offset = self._appender.producers, self.log_end_offset
+        if not producers.producers and end_offset == self.log_start_offset:
+            return
         if self._snapshots.offsets()[-1:] != [end_offset]:
             self._snapshots.write(end_offset, producers, fsync=bool(producers.producers))
         elif producers.producers:

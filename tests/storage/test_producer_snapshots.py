@@ -183,3 +183,19 @@ def test_clean_shutdown_flushes_the_last_snapshot() -> None:
     log.close()
     log = opened(files.crash(FORGOTTEN), clean=True)
     assert (log.log_start_offset, log.last_offsets_of_producers) == (1, {7: 0})
+
+
+@pytest.mark.parametrize("emptied", [False, True], ids=["new", "emptied"])
+def test_log_without_records_and_producers_needs_no_snapshot(tmp_path: Path, emptied: bool) -> None:
+    log = open_log(tmp_path)
+    if emptied:
+        append(log)
+        log.raise_log_start(log.log_end_offset)
+    end_offset = log.log_end_offset
+    log.close()
+    assert not list(tmp_path.glob("*.snapshot"))
+    log = open_log(tmp_path)
+    assert log.log_end_offset == end_offset
+    append(log)
+    log.close()
+    assert [int(path.stem) for path in tmp_path.glob("*.snapshot")] == [end_offset + 1]

@@ -1,0 +1,29 @@
+"""Do work for many items on a few threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def run_parallel(count: int, work: Callable[[T], object], items: Iterable[T]) -> None:
+    """Call `work` for each item on `count` threads; without a thread if `count` is 1. Raise the first error.
+
+    Each thread takes the next item when it is done with one. To hand every item to a thread would take longer than to
+    close a log. After an error, the other threads go on with the remaining items.
+    """
+    remaining = iter(list(items))  # CPython gives each item of a list to one thread only
+
+    def take() -> None:
+        for item in remaining:
+            work(item)
+
+    if count <= 1:
+        take()
+        return
+    with ThreadPoolExecutor(count) as threads:
+        for taken in [threads.submit(take) for _ in range(count)]:
+            taken.result()
