@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from cluster.controller.preferred_leaders import LeaderImbalance
 from tidelog import ElectionType, NewTopic, Producer, TopicPartition
+from tidelog.errors import PreferredLeaderNotAvailableError
 from tools.bench.environment import MIN_IN_SYNC, REPLICAS, BenchEnvironment, Benchmark, ClusterUnderTest, wait_for
 from tools.bench.records.load import FLUSH_S
 from tools.bench.results import Figure, NotMeasured
@@ -68,7 +69,7 @@ def measure_cluster(cluster: ClusterUnderTest, partitions: int, findings: Findin
     victim = min(set(brokers) - {cluster.controller()})
     started = _kill_and_restart(cluster, victim)
     cluster.wait_in_sync(_TOPIC, _PATIENCE_S)
-    cluster.admin.elect_leaders(ElectionType.PREFERRED, timeout_ms=_PATIENCE_S * 1000)
+    _elect_preferred_leaders(cluster)
     _wait_for_preferred_leaders(cluster, _PATIENCE_S)
     findings.note(_ELECTED, time.monotonic() - started)
     started = _kill_and_restart(cluster, victim)
@@ -132,6 +133,19 @@ def _kill_and_restart(cluster: ClusterUnderTest, victim: int) -> float:
     started = time.monotonic()
     cluster.restart(victim)
     return started
+
+
+def _elect_preferred_leaders(cluster: ClusterUnderTest) -> None:
+    """Elect until no election is refused.
+
+    Leaders, which the check of the ISR asks, know sooner than the controller that a replica is in sync.
+    """
+
+    def are_elected() -> bool:
+        errors = cluster.admin.elect_leaders(ElectionType.PREFERRED, timeout_ms=_PATIENCE_S * 1000).values()
+        return not any(isinstance(error, PreferredLeaderNotAvailableError) for error in errors)
+
+    wait_for("elections without a refusal", are_elected, _PATIENCE_S, every_s=_EVERY_S)
 
 
 def _wait_for_preferred_leaders(cluster: ClusterUnderTest, timeout_s: float) -> None:
