@@ -37,10 +37,16 @@ def counted(directory: Path) -> list[Resources]:
     ]
 
 
-def test_each_broker_may_have_as_many_open_files_as_the_controller() -> None:
-    counts = {1: Resources(1, "baseline", fds=38, purgatory=3), 2: Resources(2, "baseline", fds=47, purgatory=1)}
+def test_each_broker_may_have_as_many_files_and_memory_as_the_controller() -> None:
+    counts = {
+        1: Resources(1, "baseline", fds=38, rss=9000, purgatory=3),
+        2: Resources(2, "baseline", fds=47, rss=8000, purgatory=1),
+    }
     found = as_of_controllers(counts)
-    assert {broker: (counted.fds, counted.purgatory) for broker, counted in found.items()} == {1: (47, 3), 2: (47, 1)}
+    assert {broker: (each.fds, each.rss, each.purgatory) for broker, each in found.items()} == {
+        1: (47, 9000, 3),
+        2: (47, 9000, 1),
+    }
 
 
 def test_no_brokers_give_no_counts() -> None:

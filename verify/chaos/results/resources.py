@@ -56,18 +56,17 @@ class ResourceCounts:
 
         Each broker's recorded number of open files is the highest of all brokers (`as_of_controllers`).
         """
-        found = [(broker, await _count(broker, "baseline")) for broker in self._brokers()]
-        counts = as_of_controllers({broker.broker_id: counted for broker, counted in found if counted is not None})
-        for broker, _ in found:
-            if (counted := counts.get(broker.broker_id)) is not None:
-                self._idle[broker.broker_id] = counted
-                self._write(broker, _IDLE, replace(counted, rss=-1, threads=-1))
+        for broker, counted in await self._baselines():
+            self._idle[broker.broker_id] = counted
+            self._write(broker, _IDLE, replace(counted, rss=-1, threads=-1))
 
     async def busy(self, phase: Literal["baseline", "healed"]) -> None:
-        """Count and record memory and threads while clients are at work. `phase` is before or after the faults."""
-        for broker in self._brokers():
-            if (counted := await _count(broker, phase)) is not None:
-                self._write(broker, _BUSY, replace(counted, fds=-1, purgatory=-1))
+        """Count and record memory and threads while clients are at work. `phase` is before or after the faults.
+
+        Each broker's recorded memory before the faults is the highest of all brokers (`as_of_controllers`).
+        """
+        for broker, counted in await (self._baselines() if phase == "baseline" else self._counts(phase)):
+            self._write(broker, _BUSY, replace(counted, fds=-1, purgatory=-1))
 
     async def idle_after(self) -> None:
         """Count and record open files and waiting operations after the clients have gone.
@@ -83,6 +82,16 @@ class ResourceCounts:
                     self._write(broker, _IDLE, replace(counted, rss=-1, threads=-1))
                     break
                 await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def _baselines(self) -> list[tuple[BrokerState, Resources]]:
+        found = await self._counts("baseline")
+        counts = as_of_controllers({broker.broker_id: counted for broker, counted in found})
+        return [(broker, counts[broker.broker_id]) for broker, _ in found]
+
+    async def _counts(self, phase: str) -> list[tuple[BrokerState, Resources]]:
+        """Return the counts of the brokers that can be inspected."""
+        found = [(broker, await _count(broker, phase)) for broker in self._brokers()]
+        return [(broker, counted) for broker, counted in found if counted is not None]
 
     def _write(self, broker: BrokerState, when: str, counted: Resources) -> None:
         self._counted[broker.broker_id, when, counted.phase] = counted
@@ -119,12 +128,14 @@ class ResourceCounts:
 
 
 def as_of_controllers(counts: Mapping[int, Resources]) -> dict[int, Resources]:
-    """Return the counts by broker id, each with the highest number of open files of all brokers.
+    """Return the counts by broker id, each with the most open files and the most memory of all brokers.
 
-    The controller has a connection to every broker, and each broker may be the controller at the end.
+    The controller has a connection to every broker and knows every partition, and each broker may be the controller at
+    the end.
     """
-    most = max((counted.fds for counted in counts.values()), default=-1)
-    return {broker_id: replace(counted, fds=most) for broker_id, counted in counts.items()}
+    fds = max((counted.fds for counted in counts.values()), default=-1)
+    rss = max((counted.rss for counted in counts.values()), default=-1)
+    return {broker_id: replace(counted, fds=fds, rss=rss) for broker_id, counted in counts.items()}
 
 
 def _is_back(before: Resources, now: Resources) -> bool:
