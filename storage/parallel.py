@@ -10,10 +10,11 @@ T = TypeVar("T")
 
 
 def run_parallel(count: int, work: Callable[[T], object], items: Iterable[T]) -> None:
-    """Call `work` for each item on `count` threads; without a thread if `count` is 1. Raise the first error.
+    """Call `work` for each item on `count` threads; without a thread if `count` is 1. Raise the error of one thread if
+    there are errors.
 
-    Each thread takes the next item when it is done with one. To hand every item to a thread would take longer than to
-    close a log. After an error, the other threads go on with the remaining items.
+    Each thread takes the next item when it is done with one, because submitting each item to the pool takes longer than
+    closing a log. A thread ends at its first error. Other threads go on with the remaining items.
     """
     remaining = iter(list(items))  # CPython gives each item of a list to one thread only
 

@@ -404,10 +404,10 @@ class Controller:
     # --- queries -------------------------------------------------------------------------------------
 
     def away_from_preferred(self, percentage: int) -> list[TopicPartition]:
-        """Return the partitions to elect the preferred leaders of, in order.
+        """Return, in order, the partitions whose preferred leader should be elected.
 
-        If other brokers lead more than `percentage` % of the partitions that prefer one broker, these are the ones that
-        other brokers lead. Partitions that are being reassigned are left out and do not count.
+        If other brokers lead more than `percentage` % of the partitions that prefer one broker, all partitions that
+        prefer this broker and have another leader are returned. Partitions that are being reassigned do not count.
         """
         leaders = {
             tp: (partition.replicas[0], partition.known.state.leader)

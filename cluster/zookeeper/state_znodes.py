@@ -32,7 +32,8 @@ log = logging.getLogger(__name__)
 #: States per multi. A multi of 50 takes 16 µs for each state, and one of a single state 360 µs. If one state is not the
 #: expected one, all of the multi are written again one by one.
 STATES_PER_MULTI = 50
-#: States that are read at a time, so that the tasks of all reads together neither need much memory nor end at once.
+#: States that are read at a time, so that the tasks of the reads use little memory, and do not all end in one turn
+#: of the event loop.
 _CONCURRENT_READS = 500
 
 

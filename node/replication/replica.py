@@ -130,7 +130,7 @@ class Replica:
         self._note_high_watermark = note_high_watermark
 
     def configure(self, config: LogConfig) -> bool:
-        """Apply the topic's settings. Return whether one has changed for which produces or the next fetch may wait."""
+        """Apply the topic's settings. Return whether a changed setting may hold back produces or the next fetch."""
         before, was_throttled = self.log.config, self.throttled_as_follower
         self.log.configure(config)
         self.partition.min_insync_replicas = config.min_insync_replicas

@@ -21,8 +21,8 @@ class RateLimit:
     from which they may pass is known, and no caller has to try again and again.
 
     rate        returns the bytes per second that are allowed now; INT64_MAX: any number, 0: none
-    longest_ms  the limit of a pause. Some bytes pass without a pause, and count all the same. If many of them pass,
-                others wait no longer than this
+    longest_ms  the longest pause. Bytes that pass without a pause count too, so that the pause of others would
+                otherwise have no bound
     """
 
     __slots__ = ("_counted_ms", "_longest_ms", "_owed_bytes", "_rate")
@@ -38,7 +38,7 @@ class RateLimit:
         return self._rate() < INT64_MAX
 
     def record(self, passed_bytes: int, since_ms: int) -> None:
-        """Note bytes that have passed since that time. Earlier time without work allows no later burst."""
+        """Note bytes that have passed since `since_ms`. Idle time before it is not saved, so that no burst follows."""
         self.pause_ms(since_ms)
         self._owed_bytes += passed_bytes
 

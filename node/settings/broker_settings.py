@@ -124,12 +124,12 @@ class BrokerSettings:
         "copy rate of all moves of replicas between the log directories together", _INT64, least=1, most=_INT64
     )
     leader_replication_throttled_rate: int = _setting(
-        "rate at which all throttled replicas that this broker leads together send to followers that are not in sync",
+        "limit of what this broker sends as the leader of throttled replicas to followers that are not in sync",
         _INT64,
         most=_INT64,
     )
     follower_replication_throttled_rate: int = _setting(
-        "rate at which all throttled replicas of this broker that are not in sync together fetch",
+        "limit of what this broker fetches for its throttled replicas that are not in sync",
         _INT64,
         most=_INT64,
     )

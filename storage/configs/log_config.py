@@ -154,12 +154,12 @@ class LogConfig:
 
     @cached_property
     def throttled_leaders(self) -> ThrottledReplicas:
-        """Return the replicas that send at most `leader.replication.throttled.rate` while they lead."""
+        """Return the replicas that count for `leader.replication.throttled.rate` while they lead."""
         return ThrottledReplicas(self.leader_replication_throttled_replicas)
 
     @cached_property
     def throttled_followers(self) -> ThrottledReplicas:
-        """Return the replicas that fetch at most `follower.replication.throttled.rate`."""
+        """Return the replicas whose fetches count for `follower.replication.throttled.rate`."""
         return ThrottledReplicas(self.follower_replication_throttled_replicas)
 
     @property

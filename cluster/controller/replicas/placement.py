@@ -218,7 +218,7 @@ def _place_evenly(
 
 
 def _level(placed: list[list[int]], order: Sequence[int], rack_of: Mapping[int, int], holds: Counter[int]) -> None:
-    """Move followers until no chain of moves relieves the followers that hold most of a replica.
+    """Move followers away from the brokers that have the most replicas, until no chain of moves is left that helps.
 
     Racks can leave too few choices to the last partitions. A chain moves a follower from a broker with most replicas to
     a second broker, one from there to a third, and so on, to a broker with at least two replicas less. The shortest

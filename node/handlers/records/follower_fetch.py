@@ -3,8 +3,9 @@
 The fetch covers all members of its fetch session (`node.replication.sessions.follower_sessions`). Only active members
 are checked.
 
-A throttle (KIP-73) limits what followers get that are not in sync. It counts all records of throttled replicas, and
-leaves records out only if the high watermark does not wait for the follower. So no produce waits for a throttle.
+The throttle (KIP-73) limits the records that followers get while they are not in sync. All records of throttled
+replicas count. Records are left out only if the high watermark does not wait for the follower, so that no produce waits
+for the throttle.
 """
 
 from __future__ import annotations

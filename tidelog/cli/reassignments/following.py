@@ -13,7 +13,8 @@ from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
 from tidelog.quantities import count_of, format_duration
 
-#: The pause between two looks is at least this long, and so many times longer than a look, for which brokers work.
+#: The pause between two queries of the progress is at least `_PAUSE_MS`, and `_TIMES_A_LOOK` times as long as the last
+#: query took, because a query costs the brokers work.
 _PAUSE_MS, _TIMES_A_LOOK = 1000, 10
 _ERASE = "\r\x1b[K"
 

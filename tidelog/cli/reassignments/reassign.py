@@ -97,7 +97,8 @@ def reassign(
     removed when all new ones are in sync. A partition gets fewer replicas than it has only with --yes.
 
     --throttle limits the copying, not the replicas that are in sync. Ctrl-C ends only the command: the reassignments
-    go on with their throttle until the command is repeated, with another rate, or with --status --wait.
+    continue, and the throttle stays. To change the rate, repeat the command with another rate. To remove the throttle
+    at the end, run it with --status --wait.
     """
     if sum((bool(moves), bool(drained), cancel, status)) != 1:
         raise click.UsageError("give exactly one of --replicas, --drain-broker, --cancel and --status")

@@ -28,7 +28,7 @@ _RANGE = Figure(
     "≤ 3",
 )
 _HEARTBEATS = Figure(
-    "scale-group.heartbeats", "… CPU of all brokers for the heartbeats, beyond those of idle ones", "% of a core", "≤ 3"
+    "scale-group.heartbeats", "… CPU of all brokers for heartbeats, without that of idle brokers", "% of a core", "≤ 3"
 )
 _STICKY = Figure("scale-group.cooperative", "… the rebalance by cooperative-sticky", "s", "≤ 3")
 
@@ -51,7 +51,7 @@ async def measure_group(
     idle_percent: float,
     findings: Findings,
 ) -> None:
-    """Measure a group of `count` members for each assignor, of which one also sends heartbeats.
+    """Measure a group of `count` members with each assignor. The group of the range assignor also sends heartbeats.
 
     `idle_percent` is the CPU of the brokers without a group.
     """

@@ -138,7 +138,7 @@ def _kill_and_restart(cluster: ClusterUnderTest, victim: int) -> float:
 def _elect_preferred_leaders(cluster: ClusterUnderTest) -> None:
     """Elect until no election is refused.
 
-    Leaders, which the check of the ISR asks, know sooner than the controller that a replica is in sync.
+    The wait for a full ISR asks the leaders, which know earlier than the controller that a replica is in sync.
     """
 
     def are_elected() -> bool:
