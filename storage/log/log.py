@@ -828,10 +828,10 @@ class Log:
     def _flush_producers(self) -> None:
         """Write or flush the snapshot at the log end, because no batch is read again after a clean shutdown.
 
-        A log without records and producers needs none.
+        A log without batches, producers and earlier snapshots needs none.
         """
         producers, end_offset = self._appender.producers, self.log_end_offset
-        if not producers.producers and end_offset == self.log_start_offset:
+        if not (producers.producers or self.size_bytes or self._snapshots.offsets()):
             return
         if self._snapshots.offsets()[-1:] != [end_offset]:
             self._snapshots.write(end_offset, producers, fsync=bool(producers.producers))

@@ -22,10 +22,6 @@ def test_items_are_shared_by_the_threads() -> None:
     run_parallel(3, lambda item: barrier.wait(), range(3))
 
 
-def test_no_item_needs_no_thread() -> None:
-    run_parallel(4, lambda item: None, ())
-
-
 @pytest.mark.parametrize("threads", [1, 4])
 def test_error_is_raised(threads: int) -> None:
     def work(item: int) -> None:

@@ -185,17 +185,19 @@ def test_clean_shutdown_flushes_the_last_snapshot() -> None:
     assert (log.log_start_offset, log.last_offsets_of_producers) == (1, {7: 0})
 
 
-@pytest.mark.parametrize("emptied", [False, True], ids=["new", "emptied"])
-def test_log_without_records_and_producers_needs_no_snapshot(tmp_path: Path, emptied: bool) -> None:
-    log = open_log(tmp_path)
-    if emptied:
-        append(log)
-        log.raise_log_start(log.log_end_offset)
-    end_offset = log.log_end_offset
-    log.close()
+def test_new_log_without_batches_needs_no_snapshot(tmp_path: Path) -> None:
+    open_log(tmp_path).close()
     assert not list(tmp_path.glob("*.snapshot"))
     log = open_log(tmp_path)
-    assert log.log_end_offset == end_offset
     append(log)
     log.close()
-    assert [int(path.stem) for path in tmp_path.glob("*.snapshot")] == [end_offset + 1]
+    assert [int(path.stem) for path in tmp_path.glob("*.snapshot")] == [1]
+
+
+def test_log_whose_records_are_deleted_has_a_snapshot_at_its_end(tmp_path: Path) -> None:
+    """Without the snapshot, the next open would read the batches that are deleted."""
+    log = open_log(tmp_path)
+    append(log)
+    log.raise_log_start(log.log_end_offset)
+    log.close()
+    assert [int(path.stem) for path in tmp_path.glob("*.snapshot")] == [1]
