@@ -40,6 +40,7 @@ class ScriptedCluster:
         self.live = [1, 2, 3, 4]
         self.size, self.rate, self.now_s = 10 * MB, MB, 0.0
         self.interrupts_at_s, self.refuses_moves, self.is_silent = 1e9, False, False
+        self.loses_answers = False
         self.refuses_rates = False
         self.calls: list[str] = []
 
@@ -104,6 +105,8 @@ class ScriptedCluster:
                 self.cancelled[tp] = tuple(set(self.moving.pop(tp)) - set(self.replicas[tp]))
             else:
                 self.moving[tp] = tuple(target)
+        if self.loses_answers:
+            raise TimeoutError("the controller did not answer in time")
 
     def describe_log_dirs(self, timeout_ms: int) -> dict[int, tuple[LogDir, ...]]:
         if self.is_silent:
@@ -204,6 +207,16 @@ def test_refused_move_leaves_no_throttle(cluster: ScriptedCluster) -> None:
     result = run("a", "--replicas", "0:4,2", "--throttle", "2MB/s")
     assert isinstance(result.exception, PolicyViolationError)
     assert (cluster.calls, cluster.configs) == (["set", "move", "unset"], {})
+
+
+def test_throttle_stays_if_it_is_unknown_whether_the_move_has_begun(cluster: ScriptedCluster) -> None:
+    cluster.loses_answers = True
+    result = run("a", "--replicas", "0:4,2", "--throttle", "2MB/s")
+    assert isinstance(result.exception, TimeoutError)
+    assert "may have begun, so that the throttle stays: tidelog topic reassign --status --wait" in result.stderr
+    assert A0 in cluster.moving and ConfigResource.topic("a") in cluster.configs
+    succeed("--status", "--wait")
+    assert (cluster.configs, cluster.replicas[A0]) == ({}, (4, 2))
 
 
 def test_refused_rate_starts_no_move_and_leaves_no_throttle(cluster: ScriptedCluster) -> None:

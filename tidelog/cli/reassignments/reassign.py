@@ -31,7 +31,13 @@ from tidelog.cli.reassignments.throttle import (
 from tidelog.cli.terminal.long_tables import Kind, Row, show_rows
 from tidelog.cli.topics.partitions import require_partitions
 from tidelog.clock import SystemClock
-from tidelog.errors import TidelogError, UnknownTopicOrPartitionError
+from tidelog.errors import (
+    DisconnectedError,
+    RequestTimedOutError,
+    TidelogError,
+    TimeoutError,
+    UnknownTopicOrPartitionError,
+)
 from tidelog.model import TopicPartition
 from tidelog.quantities import format_duration, format_size, plural
 
@@ -40,6 +46,9 @@ if TYPE_CHECKING:
     from tidelog.client.admin.admin_results import PartitionDescription
 
 Described = Mapping[TopicPartition, "PartitionDescription"]
+
+#: The errors after which a requested reassignment may have begun.
+_OUTCOME_UNKNOWN = (DisconnectedError, RequestTimedOutError, TimeoutError)
 InProgress = Mapping[TopicPartition, Progress]
 
 _MOVE = re.compile(r"[0-9]{1,9}:[0-9]{1,9}(,[0-9]{1,9})*", re.ASCII)
@@ -136,7 +145,8 @@ def reassign(
                 held = {tp: each.replicas for tp, each in described.items()}
                 adding = {tp: set(each.adding_replicas) & set(assignment[tp]) for tp, each in moving.items()}
                 set_throttle(admin, throttle, moves_of(held, replicas, adding), cluster.brokers)
-            if changes:
+        if changes:
+            with _throttle_removed_after_error(admin, topics if throttle else (), unless=_OUTCOME_UNKNOWN):
                 admin.alter_partition_reassignments(changes)
         progress = _progress(admin, name)
         started = [StartedChange(tp, assignment[tp], each) for tp, each in sorted(changes.items())]
@@ -179,11 +189,17 @@ def _progress(admin: Admin, name: str | None) -> InProgress:
 
 
 @contextmanager
-def _throttle_removed_after_error(admin: Admin, topics: Collection[str]) -> Iterator[None]:
+def _throttle_removed_after_error(
+    admin: Admin, topics: Collection[str], *, unless: tuple[type[TidelogError], ...] = ()
+) -> Iterator[None]:
+    """Remove the throttle of these topics after an error, except after those of `unless`."""
     try:
         yield
-    except TidelogError:
-        if topics:
+    except TidelogError as error:
+        if topics and isinstance(error, unless):
+            text = "the reassignments may have begun, so that the throttle stays"
+            click.echo(f"{text}: tidelog topic reassign --status --wait removes it", err=True)
+        elif topics:
             with suppress(TidelogError):
                 remove_throttle(admin, topics)
         raise
