@@ -14,7 +14,7 @@ outcome of the write is known.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cluster.controller.controller_context import ControllerContext
@@ -77,14 +77,17 @@ class Controller:
         topics: Mapping[str, TopicAssignment],
         states: Mapping[TopicPartition, VersionedState],
         deletions: Iterable[str] = (),
+        unreadable: Iterable[str] = (),
     ) -> Iterator[Effect]:
         """Take over the cluster state that was read after the election. Called once, before any other event.
 
         The effects open a channel to each broker, send the states and the metadata of all topics, begin `deletions`,
         and write states that must change. A partition whose state is about to change is sent to its replicas only after
         the write. A broker marked `possibly_short` is brought online after the leaders that it follows have new epochs.
+        `unreadable` names the topics that could not be read.
         """
         context = self.context
+        context.unreadable_topics = set(unreadable)
         context.brokers = {broker_id: broker for broker_id, broker in brokers.items() if not broker.possibly_short}
         for assignment in topics.values():
             yield from context.adopt(assignment)
@@ -139,18 +142,26 @@ class Controller:
             yield from self._reconsider(each.topic_partition for each in waiting if each.waits_for_answer_of(broker_id))
 
     def topics_changed(
-        self, topics: Mapping[str, TopicAssignment], states: Mapping[TopicPartition, VersionedState]
+        self,
+        topics: Mapping[str, TopicAssignment],
+        states: Mapping[TopicPartition, VersionedState],
+        unreadable: Collection[str] = (),
     ) -> Iterator[Effect]:
         """Compare all current topics with the known ones: forget topics that are gone, and add new ones.
 
-        `states` has the states of the partitions of new topics. A topic that is being deleted is forgotten by
-        `topic_removed` only.
+        `states` has the states of the partitions of new topics, and `unreadable` names the topics that could not be
+        read. A topic that is being deleted is forgotten by `topic_removed` only.
         """
+        # A topic that can be read now stays unreadable until it is added, so that it never seems to be gone.
+        self.context.unreadable_topics |= set(unreadable)
         for topic in sorted(set(self.context.topics) - set(topics)):
             if not self.replica_deletion.is_deleting(topic):
                 yield from self.context.forget(topic)
         fresh = [assignment for name, assignment in sorted(topics.items()) if name not in self.context.topics]
-        yield from self.topics_created(fresh, states)
+        partitions = yield from self._add_topics(fresh, states)
+        self.context.unreadable_topics = set(unreadable)
+        yield from self._reconsider(partitions)
+        yield from self._clear_possibly_short()
 
     def topics_created(
         self, assignments: Iterable[TopicAssignment], states: Mapping[TopicPartition, VersionedState] | None = None
@@ -160,12 +171,20 @@ class Controller:
         `states` has the states that exist already. A partition without a state gets its first one when a replica is
         alive.
         """
+        partitions = yield from self._add_topics(assignments, states or {})
+        yield from self._reconsider(partitions)
+        yield from self._clear_possibly_short()
+
+    def _add_topics(
+        self, assignments: Iterable[TopicAssignment], states: Mapping[TopicPartition, VersionedState]
+    ) -> Generator[Effect, None, list[TopicPartition]]:
+        """Add topics that are not known yet, and send the states that exist already. Return their partitions."""
         partitions: list[TopicPartition] = []
         for assignment in assignments:
             if assignment.topic not in self.context.topics:
                 yield from self.context.adopt(assignment)
                 partitions += assignment.topic_partitions()
-        found = {tp: (states or {})[tp] for tp in partitions if tp in (states or {})}
+        found = {tp: states[tp] for tp in partitions if tp in states}
         yield from self._set_states(found)
         for broker_id, broker in (self.context.brokers | self.context.registering).items():
             if broker.possibly_short:  # the mark was not applied to partitions that could not be read
@@ -173,8 +192,7 @@ class Controller:
         for step in in_steps(found):
             yield from self._send_states(step)
             yield from pause_after(step)
-        yield from self._reconsider(partitions)
-        yield from self._clear_possibly_short()
+        return partitions
 
     def assignment_written(self, assignment: TopicAssignment) -> Iterator[Effect]:
         """Apply the current assignment of a known topic, with partitions added, reassigned, or completed.
@@ -559,15 +577,15 @@ class Controller:
         context = self.context
         context.registering.pop(broker_id, None)
         context.shutting_down.discard(broker_id)
+        if context.brokers.pop(broker_id, None):
+            yield CloseChannel(broker_id)
+        self.liveness.on_registration_ended(broker_id)
         for step in in_steps(context.partitions.values()):
             for partition in step:
                 if (without := partition.without_reports_of(broker_id)) is not partition:
                     context.put(without)
             yield from pause_after(step)
         self.replica_deletion.on_failed(broker_id)
-        self.liveness.on_registration_ended(broker_id)
-        if context.brokers.pop(broker_id, None):
-            yield CloseChannel(broker_id)
 
     def _addresses_changed(
         self, broker_ids: Iterable[int], brokers: Mapping[int, BrokerRegistration]

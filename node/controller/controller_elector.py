@@ -159,7 +159,7 @@ class ControllerElector:
         except BrokerError as error:
             return ControlledShutdownResponse(error.code)
         moving = term.controller.context.led_by(request.broker_id)
-        await term.perform(term.controller.shutdown_wanted(request.broker_id))
+        await term.perform(term.while_registered(registered, term.controller.shutdown_wanted(request.broker_id)))
         begun_ms = self._clock.monotonic_ms()
         await term.wait_until(
             lambda: not term.controller.has_pending_work(request.broker_id), begun_ms + _SHUTDOWN_WRITES_MS

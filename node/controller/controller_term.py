@@ -120,6 +120,12 @@ class ControllerTerm:
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
         self._ended = ""
+        self._loaded = False
+
+    def raise_if_loading(self) -> None:
+        """Raise NotControllerError before the term knows all topics, because a list of them would lack some."""
+        if not self._loaded:
+            raise NotControllerError("the controller is still reading the topics; try again")
 
     @property
     def ended(self) -> bool:
@@ -193,6 +199,14 @@ class ControllerTerm:
         elif len(self._events) == 1:
             self._start_effects()
         return started
+
+    def while_registered(self, broker: BrokerRegistration, event: Iterator[Effect]) -> Iterator[Effect]:
+        """Yield the effects of an event that concerns this registration, or none if the registration has ended before
+        the event begins.
+        """
+        known = self.controller.context.brokers.get(broker.broker_id)
+        if known is not None and known.epoch == broker.epoch:
+            yield from event
 
     def _start_effects(self) -> None:
         """Start the effects of the events in order, up to the next pause."""
@@ -360,9 +374,10 @@ class ControllerTerm:
             brokers = await zk_client.read_brokers(watch=True)
             names = await zk_client.topic_names(watch=True)
             topics, states = await zk_client.read_topics_with_states(names)
-            self.controller.context.unreadable_topics = set(names) - topics.keys()
             deletions = await zk_client.topics_to_delete(watch=True)
-            await self.perform(self.controller.begin(brokers, topics, states, deletions))
+            unreadable = set(names) - topics.keys()
+            await self.perform(self.controller.begin(brokers, topics, states, deletions, unreadable))
+        self._loaded = True
         await self._read_config_changes()
         await self._read_isr_changes()
         await self._read_log_dir_failures()
@@ -382,8 +397,8 @@ class ControllerTerm:
             names = await zk_client.topic_names(watch=True)
             fresh, states = await zk_client.read_topics_with_states(name for name in names if name not in known)
             still_there = {name: known[name] for name in names if name in known}
-            self.controller.context.unreadable_topics = set(names) - still_there.keys() - fresh.keys()
-            await self.perform(self.controller.topics_changed(still_there | fresh, states))
+            unreadable = set(names) - still_there.keys() - fresh.keys()
+            await self.perform(self.controller.topics_changed(still_there | fresh, states, unreadable))
 
     async def _read_deletions(self) -> None:
         async with self.topics_lock:
@@ -492,7 +507,7 @@ class ControllerTerm:
         return batch.request(self.controller)
 
     def on_answer(self, broker: BrokerRegistration, batch: Batch, response: Response, asked: int) -> None:
-        self.perform(self.controller.broker_answered(broker.broker_id, asked))
+        self.perform(self.while_registered(broker, self.controller.broker_answered(broker.broker_id, asked)))
         match batch, response:
             case StateBatch(entries), LeaderAndIsrResponse():
                 codes = {TopicPartition(p.topic, p.partition): p.error_code for p in response.partitions}
@@ -507,15 +522,18 @@ class ControllerTerm:
                 not_led = {tp for tp, code in codes.items() if code == NotLeaderOrFollowerError.code}
                 over = {tp: message.leader_epoch for tp, message in entries.items() if tp in not_led}
                 online = codes.keys() - failed
-                self.perform(self.controller.replicas_answered(broker.broker_id, online, offline, lacking))
-                self.perform(self.controller.leadership_ended(broker.broker_id, over))
+                answered = self.controller.replicas_answered(broker.broker_id, online, offline, lacking)
+                self.perform(self.while_registered(broker, answered))
+                ended = self.controller.leadership_ended(broker.broker_id, over)
+                self.perform(self.while_registered(broker, ended))
             case StopBatch(stops), StopReplicaResponse():
                 if any(p.error_code for p in response.partitions):
                     # A log that stays has the id of the deleted topic. If a topic of the same name is created, the
                     # broker sets the old log aside.
                     log.warning("broker %d could not delete all its replicas of deleted topics", broker.broker_id)
                 deleted = [tp for tp, stop in stops.items() if stop.delete]
-                self.perform(self.controller.replicas_stopped(broker.broker_id, deleted))
+                stopped = self.controller.replicas_stopped(broker.broker_id, deleted)
+                self.perform(self.while_registered(broker, stopped))
             case QuestionBatch(), LogEndsResponse():
                 ends = {
                     TopicPartition(p.topic, p.partition): LogEnd(
@@ -530,7 +548,8 @@ class ControllerTerm:
                     "broker %d reports %s: %s", broker.broker_id, count_of(len(ends), "log end"),
                     first_of([f"{tp}: {end}" for tp, end in ends.items()], MOST_NAMED),
                 )  # fmt: skip
-                self.perform(self.controller.log_ends_reported(broker.broker_id, ends, asked))
+                reported = self.controller.log_ends_reported(broker.broker_id, ends, asked)
+                self.perform(self.while_registered(broker, reported))
             case _:
                 pass
         self._condition.notify()

@@ -125,6 +125,7 @@ class PartitionCommands:
         InvalidRequestError if the election type is unknown.
         """
         term = self._term()
+        term.raise_if_loading()
         controller = term.controller
         deadline_ms = due_in(self._clock.monotonic_ms(), request.timeout_ms)
         if request.election_type not in list(ElectionType):
@@ -245,8 +246,13 @@ class PartitionCommands:
     async def list_reassignments(
         self, request: ListPartitionReassignmentsRequest
     ) -> ListPartitionReassignmentsResponse:
-        """Return the reassignments in progress of the named partitions, or of all partitions (None)."""
-        controller = self._term().controller
+        """Return the reassignments in progress of the named partitions, or of all partitions (None).
+
+        Raise NotControllerError while the controller does not know all topics yet.
+        """
+        term = self._term()
+        term.raise_if_loading()
+        controller = term.controller
         asked = controller.context.topic_partitions() if request.partitions is None else _named(request.partitions)
         found = []
         for tp in asked:

@@ -315,7 +315,6 @@ def test_possibly_short_mark_stays_until_every_topic_is_read() -> None:
     cluster.context.unreadable_topics = {"t"}
     cluster.come(short(1, 50))
     assert cluster.cleared_marks == []
-    cluster.context.unreadable_topics = set()
     cluster.play(cluster.controller.topics_changed({"t": odd}, cluster.states))
     assert cluster.cleared_marks == [], "the suspect replica is in an ISR with a trusted one"
     cluster.settle()
@@ -326,7 +325,6 @@ def test_unreadable_topic_that_is_removed_makes_no_replica_suspect() -> None:
     cluster = Cluster(2)
     cluster.context.unreadable_topics = {"t"}
     cluster.come(short(1, 50))
-    cluster.context.unreadable_topics = set()
     cluster.play(cluster.controller.topics_changed({}, {}))
     assert cluster.cleared_marks == [1]
 

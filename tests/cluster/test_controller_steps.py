@@ -179,3 +179,47 @@ def test_items_may_be_removed_where_they_came_from_during_a_step() -> None:
     for step in in_steps(items):
         items.difference_update(step)
     assert not items
+
+
+def steps_of(effects: Iterator[Effect]) -> Iterator[None]:
+    """Run an event, and yield at each of its pauses."""
+    return (None for effect in effects if isinstance(effect, Pause))
+
+
+def test_topic_that_becomes_readable_never_seems_to_be_gone() -> None:
+    """A list of all topics without it would make brokers set its logs aside."""
+    cluster = cluster_of(FEW)
+    assignment = cluster.topics["wide"]
+    late = replace(assignment, topic="late", topic_id="id-late")
+    other = replace(assignment, topic="earlier", topic_id="id-earlier")
+    cluster.context.unreadable_topics = {"late"}
+    pauses = 0
+    for _ in steps_of(cluster.controller.topics_changed({"wide": assignment, "late": late, "earlier": other}, {})):
+        pauses += 1
+        assert "late" in cluster.controller.every_topic()
+        assert cluster.context.unreadable_topics or cluster.context.partitions[TopicPartition("late", FEW - 1)]
+    assert pauses > 2 * FEW / STEP and not cluster.context.unreadable_topics
+
+
+def test_failed_broker_is_not_alive_at_any_pause() -> None:
+    cluster = cluster_of(FEW)
+    remaining = {broker_id: cluster.live[broker_id] for broker_id in (2, 3)}
+    pauses = 0
+    for _ in steps_of(cluster.controller.brokers_changed(remaining)):
+        pauses += 1
+        assert 1 not in cluster.context.brokers
+    assert pauses > FEW / STEP
+
+
+def test_reassignment_is_completed_only_after_its_replicas_are_told() -> None:
+    cluster = cluster_of(2)
+    wide = cluster.context.topics["wide"]
+    cluster.assign(wide.reassigned({n: wide.assigned(n).toward((2, 3)) for n in range(2)}))
+    first = cluster.context.partitions[TopicPartition("wide", 0)]
+    assert first.reassignment is not None
+    cluster.context.put(replace(first, reassignment=first.reassignment.with_confirmation()))
+    assert cluster.controller.replica_deletion.completed_assignment("wide") is None
+    cluster.settle()
+    cluster.answer_stops()
+    cluster.settle()
+    assert not cluster.context.topics["wide"].removing

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from cluster.controller.effects import Effect, Pause
-from tests.node.test_controller_failure import new_term
+from cluster.state import PartitionState, TopicAssignment, VersionedState
+from node.controller.outbox import StateBatch
+from tests.node.test_controller_failure import TP, answered, new_term, registration
+from tidelog.errors import NotControllerError, NotLeaderOrFollowerError
+from tidelog.protocol.control_messages import PartitionStateMessage
 
 
 def event(name: str, pauses: int, seen: list[str]) -> Iterator[Effect]:
@@ -89,3 +94,24 @@ async def test_event_that_fails_ends_the_term(pauses: int) -> None:
 
     await term.perform(failing())
     assert term.ended
+
+
+@pytest.mark.parametrize("registers_again", [False, True])
+async def test_answer_of_an_ended_registration_has_no_effect(registers_again: bool) -> None:
+    term, seen = new_term(), list[str]()
+    leader = replace(registration(2, "h", 2), epoch=7)
+    state = VersionedState(PartitionState(2, 5, (2,), 1), 8)
+    list(term.controller.begin({2: leader}, {"t": TopicAssignment("t", "id", {0: (2,)})}, {TP: state}))
+    term.perform(event("a", 1, seen))
+    batch = StateBatch({TP: PartitionStateMessage("t", 0, 1, 2, 5, (2,), 8, (2,))})
+    term.on_answer(leader, batch, answered(NotLeaderOrFollowerError.code), 0)
+    if registers_again:
+        term.controller.context.brokers[2] = replace(leader, epoch=9)
+    await term.perform(event("b", 0, seen))
+    assert term.controller.election_in_progress(TP) != registers_again
+    term.end("the test is over")
+
+
+async def test_lists_of_partitions_are_refused_while_topics_are_read() -> None:
+    with pytest.raises(NotControllerError, match="still reading the topics"):
+        new_term().raise_if_loading()

@@ -58,7 +58,7 @@ class ReplicaDeletion:
             return None
         assignment = known.topics[topic]
         moves = ((tp, move) for tp, move in known.reassignments().items() if tp.topic == topic)
-        over = [tp.partition for tp, move in moves if move.confirmed and not move.deleting]
+        over = [tp.partition for tp, move in moves if move.completing and not move.deleting]
         return (
             assignment.reassigned({number: assignment.assigned(number).completed() for number in over})
             if over
