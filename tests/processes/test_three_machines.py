@@ -174,7 +174,7 @@ def test_cluster_grows_replaces_a_machine_and_removes_one(machines: Machines) ->
     for command in typed_in(GROWING):
         machines.type(command)
     drain, status = typed_in(LOST)[:2]
-    moved = "no partition of lines is being reassigned"
+    moved = "no partition is being reassigned"
     wait_for("what grows to be copied", lambda: moved in machines.type(status), 60)
 
     machines.lose(3)
