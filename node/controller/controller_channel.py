@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Protocol
 
 from cluster.backoff import Backoff
@@ -127,6 +128,12 @@ class ControllerChannel:
             self._owner.on_failed(error)
 
     async def _run(self) -> None:
+        # A cancelled task keeps a traceback that refers to this channel, and the channel refers to the task. The memory
+        # of such a cycle would wait for a garbage collection, and these are rare.
+        with suppress(asyncio.CancelledError):
+            await self._keep_connected()
+
+    async def _keep_connected(self) -> None:
         backoff = Backoff(LEAST_BACKOFF_MS, MOST_BACKOFF_MS)
         while True:
             endpoint = self.broker.replication_endpoint

@@ -166,6 +166,10 @@ class ControllerTerm:
                 channel.close()
             for task in self._tasks:
                 task.cancel()
+            # Both refer to this term, and this term to them. The memory of such a cycle would wait for a garbage
+            # collection, and these are rare.
+            self._channels.clear()
+            self._readers.clear()
         log.info("broker %d is no longer the controller: %s", self.lease.controller_id, self._ended)
         return self._ended
 

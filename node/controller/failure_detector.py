@@ -117,6 +117,7 @@ class FailureDetector:
         """Cancel all probes, and the fences that follow from them. Return at once."""
         for task in list(self._probing.values()):
             task.cancel()
+        del self._fence  # it refers to the owner, and the owner to this detector
 
     async def _investigate(self, broker: BrokerRegistration) -> None:
         outcome = await self._probe(broker.replication_endpoint)
