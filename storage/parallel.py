@@ -10,21 +10,34 @@ T = TypeVar("T")
 
 
 def run_parallel(count: int, work: Callable[[T], object], items: Iterable[T]) -> None:
-    """Call `work` for each item on `count` threads; without a thread if `count` is 1. Raise the error of one thread if
-    there are errors.
+    """Call `work` for each item on `count` threads; without a thread if `count` is 1.
+
+    Each item is tried, also after errors. At the end the first error is raised, with a note if other items failed too.
+    Only an exception that is no `Exception`, such as KeyboardInterrupt, ends the work of its thread at once.
 
     Each thread takes the next item when it is done with one, because submitting each item to the pool takes longer than
-    closing a log. A thread ends at its first error. Other threads go on with the remaining items.
+    closing a log.
     """
     remaining = iter(list(items))  # CPython gives each item of a list to one thread only
+    errors: list[Exception] = []
 
     def take() -> None:
         for item in remaining:
-            work(item)
+            try:
+                work(item)
+            except Exception as error:
+                errors.append(error)
 
     if count <= 1:
         take()
-        return
-    with ThreadPoolExecutor(count) as threads:
-        for taken in [threads.submit(take) for _ in range(count)]:
-            taken.result()
+    else:
+        with ThreadPoolExecutor(count) as threads:
+            for taken in [threads.submit(take) for _ in range(count)]:
+                taken.result()
+    if errors:
+        if others := len(errors) - 1:
+            errors[0].add_note(f"{others} of the other items failed too")
+        try:
+            raise errors[0]
+        finally:
+            errors.clear()  # the raised error refers to this frame, and must not be in a cycle with it

@@ -1,10 +1,12 @@
-"""Work for many items on a few threads: each item once, and errors are raised."""
+"""Work for many items on a few threads: each item is tried once, and the first error is raised."""
 
 from __future__ import annotations
 
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from storage.parallel import run_parallel
 
@@ -32,17 +34,40 @@ def test_error_is_raised(threads: int) -> None:
         run_parallel(threads, work, range(10))
 
 
-def test_other_threads_go_on_after_an_error() -> None:
+@pytest.mark.parametrize("threads", [1, 2, 4])
+@given(st.lists(st.booleans(), max_size=12))
+def test_each_item_is_tried_and_the_first_error_is_raised(threads: int, fails: list[bool]) -> None:
+    tried: list[int] = []
+    errors: list[ValueError] = []
+
+    def work(item: int) -> None:
+        tried.append(item)
+        if fails[item]:
+            errors.append(ValueError(item))
+            raise errors[-1]
+
+    raised = None
+    try:
+        run_parallel(threads, work, range(len(fails)))
+    except ValueError as error:
+        raised = error
+    assert sorted(tried) == list(range(len(fails)))
+    assert (raised is None) == (not errors)
+    if raised is not None:
+        assert raised in (errors if threads > 1 else errors[:1]), "threads may note their errors in another order"
+        others = len(errors) - 1
+        assert getattr(raised, "__notes__", []) == ([f"{others} of the other items failed too"] if others else [])
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_interrupt_ends_the_work_of_its_thread(threads: int) -> None:
     done: list[int] = []
-    failed = threading.Event()
 
     def work(item: int) -> None:
         if item == 0:
-            failed.set()
-            raise ValueError(item)
-        assert failed.wait(10)
+            raise KeyboardInterrupt
         done.append(item)
 
-    with pytest.raises(ValueError, match="0"):
-        run_parallel(2, work, range(5))
-    assert done == [1, 2, 3, 4]
+    with pytest.raises(KeyboardInterrupt):
+        run_parallel(threads, work, range(3))
+    assert sorted(done) == ([] if threads == 1 else [1, 2])
