@@ -17,7 +17,7 @@ from tidelog.cli.reassignments.progress import Progress, Trend, least_ms, sizes_
 from tidelog.cli.reassignments.throttle import RATE, RATES, REPLICAS, moves_of
 from tidelog.client.admin.admin_results import ClusterDescription, PartitionDescription, TopicDescription
 from tidelog.client.admin.config_requests import Changes, ConfigResource
-from tidelog.errors import PolicyViolationError, TimeoutError
+from tidelog.errors import PolicyViolationError, TimeoutError, UnknownTopicOrPartitionError
 from tidelog.model import Endpoint, TopicPartition
 from tidelog.protocol.admin_messages import ConfigEntry, ConfigResourceType, ConfigSource, LogDir, LogDirReplica
 from tidelog.protocol.partition_messages import PartitionReassignment
@@ -42,6 +42,8 @@ class ScriptedCluster:
         self.interrupts_at_s, self.refuses_moves, self.is_silent = 1e9, False, False
         self.loses_answers = False
         self.refuses_rates = False
+        self.unknown_until_s = 0.0
+        self.is_unknown_when_described = False
         self.calls: list[str] = []
 
     # --- the clock ---------------------------------------------------------------------------------------
@@ -63,7 +65,9 @@ class ScriptedCluster:
     # --- the admin ---------------------------------------------------------------------------------------
 
     def describe_topics(self, topics: Iterable[str] | None) -> list[TopicDescription]:
-        names = sorted({tp.topic for tp in self.replicas}) if topics is None else topics
+        names = sorted({tp.topic for tp in self.replicas}) if topics is None else list(topics)
+        if names and self.is_unknown_when_described and 0 < self.now_s < self.unknown_until_s:
+            raise UnknownTopicOrPartitionError(f"no topic {names[0]!r}")
         return [
             TopicDescription(
                 name,
@@ -80,6 +84,8 @@ class ScriptedCluster:
         return PartitionDescription(tp.partition, old[0], 1, old + adding, old, lag={})
 
     def list_topics(self) -> list[str]:
+        if not self.is_unknown_when_described and 0 < self.now_s < self.unknown_until_s:
+            return []
         return sorted({tp.topic for tp in self.replicas})
 
     def describe_cluster(self) -> ClusterDescription:
@@ -323,11 +329,40 @@ def test_status_is_shown_without_the_rate_if_a_broker_does_not_answer(
     assert succeed("--status").stdout.splitlines()[-1] == "still to copy: 28.6 MiB"
 
 
+@pytest.mark.parametrize("is_unknown_when_described", [False, True])
+def test_wait_goes_on_while_a_broker_does_not_know_the_topic(
+    cluster: ScriptedCluster, is_unknown_when_described: bool
+) -> None:
+    cluster.unknown_until_s, cluster.is_unknown_when_described = 5, is_unknown_when_described
+    result = succeed("a", "--replicas", "0:4,2", "--throttle", "2MB/s")
+    assert cluster.replicas[A0] == (4, 2) and cluster.configs == {}
+    unknown = "still to copy: not known, because a broker does not answer, or does not know the topic"
+    assert result.stderr.splitlines() == [
+        f"1 reassignment: {unknown}",
+        f"1 reassignment: {unknown}",
+        f"1 reassignment: {unknown}",
+        "1 reassignment: 1.91 MiB still to copy at 977 KiB/s, about 2 s left",
+        "the reassignments have ended after 10 s",
+    ]
+
+
+def test_partition_that_a_broker_does_not_know_is_shown_without_its_lag(cluster: ScriptedCluster) -> None:
+    succeed("a", "--replicas", "0:4,2")
+    cluster.now_s, cluster.unknown_until_s = 1, 2
+    shown = json.loads(succeed("a", "--status", "--json").stdout)["reassignments"]
+    assert shown == [
+        {
+            "topic": "a", "partition": 0, "replicas": [1, 2, 4], "isr": [], "adding": [4], "removing": [1],
+            "lag": {"4": None}, "left_bytes": {"4": None},
+        }
+    ]  # fmt: skip
+
+
 def test_silent_broker_hides_only_what_is_left(cluster: ScriptedCluster) -> None:
     cluster.is_silent = True
     result = succeed("a", "--replicas", "0:4,2", "--wait")
-    assert result.stdout.splitlines()[-1] == "still to copy: not known, because a broker does not answer"
-    assert "1 reassignment: how much is left to copy is not known, because a broker does not answer" in result.stderr
+    assert result.stdout.splitlines()[-1].startswith("still to copy: not known, because a broker does not answer")
+    assert "1 reassignment: still to copy: not known, because a broker does not answer" in result.stderr
     assert "the reassignments have ended after 10 s" in result.stderr
 
 
@@ -412,7 +447,7 @@ def test_trend_is_that_of_the_last_half_minute() -> None:
         trend.note(second * 1000, 100 * MB - (second - 59) * MB)
     assert trend.sentence() == "57.2 MiB still to copy at 977 KiB/s, about 60 s left"
     trend.note(100_000, None)
-    assert trend.sentence() == "how much is left to copy is not known, because a broker does not answer"
+    assert trend.sentence().startswith("still to copy: not known, because a broker does not answer")
 
 
 @given(st.lists(st.tuples(st.integers(1, 40_000), st.integers(0, 10**9)), min_size=1, max_size=40))

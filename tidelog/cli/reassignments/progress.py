@@ -25,6 +25,7 @@ _COPYING, _COPIED = "with records to copy", "that only wait for the controller"
 IN_PROGRESS = Kind(
     ("partition", "isr", "adding", "removing", "still to copy", "bytes"), (_COPYING, _COPIED), noun="partition"
 )
+NOT_KNOWN = "not known, because a broker does not answer, or does not know the topic"
 #: The rate of the copying is that of this time.
 _TREND_MS = 30_000
 
@@ -33,6 +34,7 @@ _TREND_MS = 30_000
 class Progress:
     """The reassignment in progress of one partition.
 
+    leader       −1: not known, because the broker that was asked does not know the topic; `isr` is empty then
     lag          the number of records that each new replica still has to copy; None: not known
     left_bytes   the bytes that each new replica still has to copy, by the sizes of the logs; None: not known
     """
@@ -48,22 +50,23 @@ class Progress:
 
     @classmethod
     def of(
-        cls, tp: TopicPartition, moving: PartitionReassignment, described: PartitionDescription, sizes: Sizes
+        cls, tp: TopicPartition, moving: PartitionReassignment, described: PartitionDescription | None, sizes: Sizes
     ) -> Progress:
         adding = tuple(replica for replica in moving.adding_replicas if replica not in moving.removing_replicas)
-        lag, whole = described.lag or {}, sizes.get((described.leader, tp))
+        leader, isr = (described.leader, described.isr) if described else (-1, ())
+        lag, whole = (described and described.lag) or {}, sizes.get((leader, tp))
         left_bytes = {
             replica: None if whole is None else max(0, whole - sizes.get((replica, tp), 0)) for replica in adding
         }
         return cls(
             tp,
-            described.leader,
+            leader,
             moving.replicas,
-            described.isr,
+            isr,
             adding,
             moving.removing_replicas,
             {replica: lag.get(replica) for replica in adding},
-            left_bytes | dict.fromkeys(set(adding) & set(described.isr), 0),
+            left_bytes | dict.fromkeys(set(adding) & set(isr), 0),
         )
 
     def as_json(self) -> dict[str, object]:
@@ -128,7 +131,7 @@ class Trend:
     def sentence(self) -> str:
         """Return how much is left, the rate of the copying, and how long the rest takes."""
         if not self._seen:
-            return "how much is left to copy is not known, because a broker does not answer"
+            return f"still to copy: {NOT_KNOWN}"
         (began_ms, before), (now_ms, left) = self._seen[0], self._seen[-1]
         copied, took_ms = before - left, now_ms - began_ms
         if copied <= 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from tidelog.cli.name_types import BROKER_ID, TOPIC
 from tidelog.cli.reassignments.changes import StartedChange, lost_replicas, target_replicas
 from tidelog.cli.reassignments.draining import drain
 from tidelog.cli.reassignments.following import follow
-from tidelog.cli.reassignments.progress import IN_PROGRESS, Progress, least_ms, sizes_of, total_left
+from tidelog.cli.reassignments.progress import IN_PROGRESS, NOT_KNOWN, Progress, least_ms, sizes_of, total_left
 from tidelog.cli.reassignments.throttle import (
     ANSWER_MS,
     RATE,
@@ -43,7 +43,7 @@ from tidelog.quantities import format_duration, format_size, plural
 
 if TYPE_CHECKING:
     from tidelog.client.admin.admin import Admin
-    from tidelog.client.admin.admin_results import PartitionDescription
+    from tidelog.client.admin.admin_results import PartitionDescription, TopicDescription
 
 Described = Mapping[TopicPartition, "PartitionDescription"]
 
@@ -169,14 +169,20 @@ def reassign(
 def _describe(admin: Admin, topics: Collection[str] | None) -> Described:
     """Return the partitions of the topics, or of all. Raises ClickException if one of the topics does not exist."""
     try:
-        found = admin.describe_topics(topics)
+        return _partitions(admin.describe_topics(topics))
     except UnknownTopicOrPartitionError:
         raise unknown_topic(", ".join(topics or ())) from None
-    return {TopicPartition(topic.topic, each.partition): each for topic in found for each in topic.partitions}
+
+
+def _partitions(described: Iterable[TopicDescription]) -> Described:
+    return {TopicPartition(topic.topic, each.partition): each for topic in described for each in topic.partitions}
 
 
 def _progress(admin: Admin, name: str | None) -> InProgress:
-    """Return the reassignments in progress of the topic, or of all topics."""
+    """Return the reassignments in progress of the topic, or of all topics.
+
+    They are those that the controller lists, also if the broker that describes topics does not know a topic (yet).
+    """
     moving = {tp: each for tp, each in admin.list_partition_reassignments().items() if name in (None, tp.topic)}
     if not moving:
         return {}
@@ -184,8 +190,11 @@ def _progress(admin: Admin, name: str | None) -> InProgress:
         sizes = sizes_of(admin.describe_log_dirs(timeout_ms=ANSWER_MS))
     except TidelogError:  # one broker that does not answer must not end the command
         sizes = {}
-    described = _describe(admin, {tp.topic for tp in moving} & set(admin.list_topics()))
-    return {tp: Progress.of(tp, each, described[tp], sizes) for tp, each in sorted(moving.items()) if tp in described}
+    try:
+        described = _partitions(admin.describe_topics({tp.topic for tp in moving} & set(admin.list_topics())))
+    except UnknownTopicOrPartitionError:  # the topic was listed by another broker, or deleted since
+        described = {}
+    return {tp: Progress.of(tp, each, described.get(tp), sizes) for tp, each in sorted(moving.items())}
 
 
 @contextmanager
@@ -241,7 +250,7 @@ def _rest(progress: InProgress, rate: int | None) -> str:
     """Return what is left to copy, and how long it takes at least with this throttle."""
     left = total_left(progress.values())
     if left is None:
-        return "still to copy: not known, because a broker does not answer"
+        return f"still to copy: {NOT_KNOWN}"
     text = f"still to copy: {format_size(left)}"
     if rate is None:
         return text
