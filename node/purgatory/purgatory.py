@@ -3,8 +3,8 @@
 An operation watches keys. The code that changes the state behind a key calls `check_and_complete(key)`. The code that
 owns the clock calls `expire(now_ms)`. An operation completes exactly once: its condition has come true, or the caller
 has forced it, or it has expired. An operation whose answer is not needed any more is dropped instead. From then on
-only the heap of deadlines refers to it. The heap is rebuilt before more than half of its entries are completed
-operations.
+only the heap of deadlines refers to it. If a check makes a deadline earlier, the heap keeps the later one too. The heap
+is rebuilt before more than half of its entries are such later deadlines, or completed operations.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ class DelayedOperation(ABC):
 
     @abstractmethod
     def is_satisfied(self) -> bool:
-        """Return whether the condition has come true. Must have no effects outside this operation."""
+        """Return whether the condition has come true. Must have no effects outside this operation.
+
+        If not, this may make `deadline_ms` earlier. It must never make it later.
+        """
 
     @abstractmethod
     def on_complete(self) -> None:
@@ -63,7 +66,7 @@ class Purgatory(Generic[K, Op]):
 
     waits        a histogram of how long the operations waited that have completed or expired, measured by `now_ns`
     expired      the number of operations whose deadline has passed while they waited
-    on_earlier   called when a new operation has the earliest deadline of all
+    on_earlier   called when an operation gets the earliest deadline of all
     """
 
     def __init__(
@@ -80,7 +83,7 @@ class Purgatory(Generic[K, Op]):
         self._watchers: dict[K, dict[Op, None]] = {}
         self._keys: dict[Op, Collection[K]] = {}
         self._deadlines: list[tuple[int, int, Op]] = []
-        self._arrivals = 0
+        self._pushed = 0
 
     def __len__(self) -> int:
         """Return the number of waiting operations."""
@@ -101,11 +104,7 @@ class Purgatory(Generic[K, Op]):
         operation.begun_ns = self._now_ns()
         for key in keys:
             self._watchers.setdefault(key, {})[operation] = None
-        self._arrivals += 1
-        heapq.heappush(self._deadlines, (operation.deadline_ms, self._arrivals, operation))
-        if self._deadlines[0][2] is operation:
-            self._on_earlier()
-        self._maybe_rebuild_heap()
+        self._push_deadline(operation)
         return False
 
     def check_and_complete(self, *keys: K) -> int:
@@ -116,9 +115,7 @@ class Purgatory(Generic[K, Op]):
         watching = dict.fromkeys(operation for key in keys for operation in self._watchers.get(key, ()))
         completed = 0
         for operation in watching:
-            if not operation.completed and operation.is_satisfied():
-                self._finish(operation, operation.on_complete)
-                completed += 1
+            completed += self.check(operation)
         return completed
 
     def operations(self, key: K) -> list[Op]:
@@ -127,7 +124,12 @@ class Purgatory(Generic[K, Op]):
 
     def check(self, operation: Op) -> bool:
         """Complete one operation if its condition has come true. Return False if not, or if it does not wait here."""
-        if operation not in self._keys or not operation.is_satisfied():
+        if operation not in self._keys:
+            return False
+        before_ms = operation.deadline_ms
+        if not operation.is_satisfied():
+            if operation.deadline_ms < before_ms:
+                self._push_deadline(operation)
             return False
         self._finish(operation, operation.on_complete)
         return True
@@ -209,7 +211,16 @@ class Purgatory(Generic[K, Op]):
                 del self._watchers[key]
         return keys is not None
 
+    def _push_deadline(self, operation: Op) -> None:
+        self._pushed += 1
+        heapq.heappush(self._deadlines, (operation.deadline_ms, self._pushed, operation))
+        if self._deadlines[0][2] is operation:
+            self._on_earlier()
+        self._maybe_rebuild_heap()
+
     def _maybe_rebuild_heap(self) -> None:
         if len(self._deadlines) > _SMALL_HEAP and len(self._deadlines) > 2 * len(self._keys):
-            self._deadlines = [entry for entry in self._deadlines if not entry[2].completed]
+            self._deadlines = [
+                entry for entry in self._deadlines if not entry[2].completed and entry[0] == entry[2].deadline_ms
+            ]
             heapq.heapify(self._deadlines)

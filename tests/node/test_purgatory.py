@@ -12,16 +12,21 @@ from node.purgatory.purgatory import DelayedOperation, Purgatory
 
 
 class Waiting(DelayedOperation):
-    """An operation that waits for `condition` and records how it completed."""
+    """An operation that waits for `condition` and records how it completed.
 
-    __slots__ = ("answers", "condition")
+    A check makes the deadline as early as `limit_ms`.
+    """
+
+    __slots__ = ("answers", "condition", "limit_ms")
 
     def __init__(self, deadline_ms: int, condition: Callable[[], bool] = lambda: False) -> None:
         super().__init__(deadline_ms)
         self.condition = condition
+        self.limit_ms = deadline_ms
         self.answers: list[str] = []
 
     def is_satisfied(self) -> bool:
+        self.deadline_ms = min(self.deadline_ms, self.limit_ms)
         return self.condition()
 
     def on_complete(self) -> None:
@@ -89,6 +94,30 @@ def test_only_an_earlier_deadline_calls_on_earlier() -> None:
     for deadline_ms, times in ((200, 1), (300, 1), (100, 2), (100, 2)):
         purgatory.try_complete_else_watch(Waiting(deadline_ms), ["a"])
         assert len(calls) == times
+
+
+@pytest.mark.parametrize("check_alone", [False, True])
+def test_check_may_make_a_deadline_earlier(check_alone: bool) -> None:
+    calls = list[str]()
+    purgatory: Purgatory[str, Waiting] = Purgatory(on_earlier=lambda: calls.append("earlier"))
+    hastened, other = Waiting(300), Waiting(200)
+    for operation in (hastened, other):
+        purgatory.try_complete_else_watch(operation, ["a"])
+    hastened.limit_ms = 100
+    assert not (purgatory.check(hastened) if check_alone else purgatory.check_and_complete("a"))
+    assert (len(calls), purgatory.next_deadline_ms()) == (3, 100)
+    assert purgatory.expire(300) == purgatory.expired == 2
+    assert (hastened.answers, other.answers) == (["expired"], ["expired"])
+
+
+def test_heap_of_deadlines_drops_later_deadlines_of_an_operation() -> None:
+    purgatory: Purgatory[str, Waiting] = Purgatory()
+    operation = Waiting(30_000)
+    purgatory.try_complete_else_watch(operation, ["a"])
+    for operation.limit_ms in range(20_000, 10_000, -1):
+        purgatory.check(operation)
+    assert len(purgatory._deadlines) < 200
+    assert purgatory.next_deadline_ms() == 10_001
 
 
 def test_expire_completes_only_operations_that_are_due() -> None:
@@ -175,7 +204,9 @@ def test_heap_of_deadlines_drops_completed_operations() -> None:
     assert not purgatory._keys
 
 
-@given(st.lists(st.tuples(st.sampled_from(["watch", "true", "force", "expire"]), st.integers(0, 3)), max_size=60))
+@given(
+    st.lists(st.tuples(st.sampled_from(["watch", "true", "hasten", "force", "expire"]), st.integers(0, 3)), max_size=60)
+)
 def test_purgatory_agrees_with_a_plain_list(steps: list[tuple[str, int]]) -> None:
     """The twin keeps a flat list and checks each operation at each step."""
     purgatory: Purgatory[int, Waiting] = Purgatory()
@@ -194,6 +225,11 @@ def test_purgatory_agrees_with_a_plain_list(steps: list[tuple[str, int]]) -> Non
             for _, watched, expected in operations:
                 if watched == key and not expected:
                     expected.append("complete")
+        elif step == "hasten":
+            for operation, watched, _ in operations:
+                if key in (watched, watched + 1):
+                    operation.limit_ms = now_ms + 1
+            purgatory.check_and_complete(key)
         elif step == "force":
             purgatory.force_complete(key)
             for _, watched, expected in operations:

@@ -24,9 +24,9 @@ from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, Fe
 class DelayedFollowerFetch(DelayedResponse):
     """A follower's fetch that waits for records, or until a leader epoch ends, a disk fails or a read is refused.
 
-    Records that the throttle leaves out do not end the wait. If there are some when the fetch arrives, it waits at most
-    until the throttle allows more (`limit_wait`). A throttled partition that was just named ends the wait, so that the
-    follower learns whether it lags.
+    Records that the throttle leaves out do not end the wait. If a check finds some, the fetch waits at most until the
+    throttle allows more. A throttled partition that was just named ends the wait, so that the follower learns whether
+    it lags.
     """
 
     __slots__ = ("_refused", "_replicas", "_request", "session")
@@ -48,6 +48,7 @@ class DelayedFollowerFetch(DelayedResponse):
     def is_satisfied(self) -> bool:
         if self._refused:
             return True
+        leaves_out = False
         for _, member in self.session.active():
             replica, offset = member.replica, member.requested.fetch_offset
             if not member.is_led or not replica.is_in_range(offset):
@@ -55,18 +56,13 @@ class DelayedFollowerFetch(DelayedResponse):
             is_throttled = self._is_throttled(member)
             if is_throttled and member.sent_high_watermark < 0:
                 return True
-            if replica.log.log_end_offset > offset and not (is_throttled and self._pause_ms()):
-                return True
+            if replica.log.log_end_offset > offset:
+                if not (is_throttled and self._pause_ms()):
+                    return True
+                leaves_out = True
+        if leaves_out:
+            self.deadline_ms = min(self.deadline_ms, self._replicas.clock.monotonic_ms() + self._pause_ms())
         return False
-
-    def limit_wait(self) -> None:
-        """Wait no longer than the throttle, if it leaves out records that this fetch would get."""
-        pause_ms = self._pause_ms()
-        if pause_ms and any(
-            member.replica.log.log_end_offset > member.requested.fetch_offset and self._is_throttled(member)
-            for _, member in self.session.active()
-        ):
-            self.deadline_ms = min(self.deadline_ms, self._replicas.clock.monotonic_ms() + pause_ms)
 
     def _is_throttled(self, member: FollowerMember) -> bool:
         """Return whether a throttle applies to this member: the high watermark must not wait for the follower."""
@@ -133,7 +129,6 @@ class FollowerFetches:
         at_once = request.max_wait_ms == 0 or request.min_bytes == 0 or request.session_epoch == FIRST_EPOCH
         if at_once or (not len(session) and request.session_epoch == NO_SESSION):
             return fetch.answer()
-        fetch.limit_wait()
         if not replicas.purgatories.follower_fetches.try_complete_else_watch(fetch, (session,)):
             self._parked[session] = fetch
         return fetch.response
