@@ -12,11 +12,20 @@ from node.runtime.rate_limit import THROTTLE_MEMORY_MS, RateLimit
 from storage.configs.log_config import LogConfig
 from tests.node.client_requests import TP, produce_request
 from tests.node.memory_cluster import MemoryCluster
-from tests.node.scripted_leader import OTHER, ScriptedFollower, answer_to, named, replica_of, stored, values
+from tests.node.scripted_leader import (
+    OTHER,
+    ScriptedFollower,
+    ScriptedLeader,
+    answer_to,
+    named,
+    replica_of,
+    stored,
+    values,
+)
 from tests.node.test_follower_sessions import TPS, FollowerClient, alone, ask
 from tests.virtual_time import on_virtual_time, until
 from tidelog.model import TopicPartition
-from tidelog.protocol.messages import FetchResponse
+from tidelog.protocol.messages import FetchPartitionResponse, FetchResponse
 
 KB = 1000
 
@@ -82,6 +91,23 @@ async def test_new_records_of_a_throttled_partition_do_not_end_the_wait() -> Non
         await asyncio.sleep(0.1)
         await cluster.nodes[1].ask(produce_request(b"x", acks=1))
         assert records_of(await waiting) == [] and now_s() - begun > 0.45
+
+
+@on_virtual_time
+async def test_pause_that_begins_during_a_wait_bounds_the_wait() -> None:
+    async with MemoryCluster() as cluster:
+        removed, member = await throttled(cluster, 1000 * KB, isr=(1, 2, 3), records=0), FollowerClient(cluster, 2)
+        removed.max_wait_ms = 2000
+        await removed.fetch(ask(TPS[0]))
+        waiting = asyncio.ensure_future(removed.fetch())
+        await asyncio.sleep(0.1)
+        await cluster.shrink(1, 2)
+        await cluster.nodes[1].ask(produce_request(bytes(200 * KB), acks=1, tp=TPS[1]))
+        assert records_of(await member.fetch(ask(TPS[1]))) == [1]
+        begun = now_s()
+        await cluster.nodes[1].ask(produce_request(b"x", acks=1, tp=TPS[0]))
+        assert records_of(await waiting) == [0]
+        assert 0.18 < now_s() - begun < 0.25, "the 200 KB of the member"
 
 
 @on_virtual_time
@@ -213,6 +239,71 @@ async def test_few_throttled_partitions_are_fetched_at_a_time_in_turns() -> None
         answer.set_result(answer_to(request, records=stored(b"a", offset=0), high_watermark=9))
         request, answer = await leader.next_fetch()
         assert named(request) == [(16, 0), (17, 0), (18, 0), (19, 0), (0, 1)], "partition 0 is the last of its turn"
+
+
+async def answer_all(leader: ScriptedLeader, wait_ms: int) -> list[int]:
+    """Answer the next fetch: news without records for the partitions that it names, else nothing after its wait.
+
+    Return the named partitions.
+    """
+    request, answer = await leader.next_fetch()
+    if not request.partitions:
+        await asyncio.sleep(wait_ms / 1000)
+    answer.set_result(
+        FetchResponse(
+            tuple(FetchPartitionResponse(each.topic, each.partition, 0, 9, 0, 0) for each in request.partitions), 7
+        )
+    )
+    return [number for number, _ in named(request)]
+
+
+@on_virtual_time
+async def test_partitions_that_the_leader_leaves_out_give_turns_to_others() -> None:
+    rate = Rate(10**9)
+    async with ScriptedFollower(rate.limit) as following:
+        leader = await following.begin(*(new_replica(TP._replace(partition=number)) for number in range(20)))
+        fetches, begun = [await answer_all(leader, 500) for _ in range(40)], now_s()
+        turns = [numbers for numbers in fetches if numbers]
+        assert turns[:4] == [list(range(16)), [16, 17, 18, 19], [0, 1, 2, 3], [4, 5, 6, 7]]
+        assert len(turns) <= len(fetches) // 3 + 1, "a turn takes a second, so that the fetches make no loop"
+        assert begun > 10
+
+
+@on_virtual_time
+async def test_partitions_keep_their_places_if_no_others_wait() -> None:
+    rate = Rate(10**9)
+    async with ScriptedFollower(rate.limit) as following:
+        leader = await following.begin(*(new_replica(TP._replace(partition=number)) for number in range(16)))
+        assert [await answer_all(leader, 500) for _ in range(8)] == [list(range(16)), *([] for _ in range(7))]
+
+
+@on_virtual_time
+async def test_turns_end_a_second_after_the_last_partition_was_admitted() -> None:
+    rate = Rate(10**9)
+    async with ScriptedFollower(rate.limit) as following:
+        leader = await following.begin(*(new_replica(TP._replace(partition=number)) for number in range(18)))
+        await answer_all(leader, 0)
+        _, answer = await leader.next_fetch()
+        await asyncio.sleep(0.9)
+        answer.set_result(FetchResponse((FetchPartitionResponse(*TP, 0, 9, 0, 0, stored(b"a", offset=0)),), 7))
+        assert await answer_all(leader, 0) == [16]
+        assert await answer_all(leader, 900) == await answer_all(leader, 200) == []
+        assert await answer_all(leader, 0) == [17, 0], "partitions 1 and 2 go to the end of the queue"
+
+
+@pytest.mark.parametrize("before", [2**63 - 1, 0])
+@on_virtual_time
+async def test_partitions_do_not_queue_without_a_throttle(before: int) -> None:
+    rate = Rate(before)
+    async with ScriptedFollower(rate.limit) as following:
+        for number in range(40):
+            following.fetchers.follow(new_replica(TP._replace(partition=number)))
+        leader = await following.connection()
+        await asyncio.sleep(3)
+        assert bool(leader.asked) == bool(before)
+        rate.rate = 2**63 - 1
+        await until(lambda: bool(leader.asked), 1.5)
+        assert [number for number, _ in named((await leader.next_fetch())[0])] == list(range(40))
 
 
 @on_virtual_time

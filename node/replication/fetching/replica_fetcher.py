@@ -16,7 +16,8 @@ Fetching: the fetcher keeps one fetch in flight for all aligned partitions.
 
 Throttling (KIP-73): throttled partitions that are not in sync wait in a queue while the throttle allows no bytes. Else
 the first few of them are fetched. A partition whose records have arrived goes to the end of the queue. So after the
-throttle begins to pause, the fetches in flight bring only the records of a few partitions.
+throttle begins to pause, the fetches in flight bring only the records of a few partitions. If their records do not
+arrive, because the leader's own throttle pauses, their turn ends after a second, so that others are fetched.
 
 The fetcher does not resend a slow request. A connection delivers in order or ends, and it ends a few seconds after the
 last heartbeat (`node.net.zeromq.connection`). So a late answer is still in transit over a narrow link, and a
@@ -74,6 +75,9 @@ _MAX_RECONNECT_MS = 250
 _MAX_NAMED = 512
 #: The limit of throttled partitions in the fetch session that are not in sync.
 _MAX_THROTTLED = 16
+#: The shortest turn of a throttled partition without records, if others wait. Turns must not end at once, because a
+#: leader answers a fetch at once that names throttled partitions, so that the fetches would make a loop.
+_TURN_MS = 1000
 #: The longest wait for the throttle, after which the present rate is looked at again.
 _LOOK_AGAIN_MS = 1000
 #: The limit of fetches in flight: one parked at the leader, and one more that makes the leader answer the first.
@@ -152,9 +156,11 @@ class ReplicaFetcher:
         self._aligning: dict[TopicPartition, PartitionFetchState] = {}
         self._delayed: list[tuple[int, int, PartitionFetchState]] = []
         self._delay_numbers = itertools.count()
-        # The throttled partitions that wait for their turn, and those of `_fetching` that have it.
+        # The throttled partitions that wait for their turn, and those of `_fetching` that have it, which is at least
+        # `_TURN_MS` long from the last admission of a partition on.
         self._queued: dict[TopicPartition, PartitionFetchState] = {}
         self._throttled: dict[TopicPartition, None] = {}
+        self._admitted_ms = 0
         # The fetch session at the leader. Its id is 0 until the first answer has arrived.
         self._session_id = self._session_epoch = 0
         self._sent = 0
@@ -357,6 +363,7 @@ class ReplicaFetcher:
             # If a later fetch has named the partition again, its own answer will follow.
             if fetch_state is not None and 0 < fetch_state.requested_in <= sent.number:
                 self._apply_one(fetch_state, answer)
+        self._end_turns(sent)
 
     def _apply_one(self, fetch_state: PartitionFetchState, answer: FetchPartitionResponse) -> None:
         ask, replica = fetch_state.ask, fetch_state.replica
@@ -444,18 +451,32 @@ class ReplicaFetcher:
         return fetch_state.replica.throttled_as_follower and fetch_state.lags and self._throttle.is_set
 
     def _admit_throttled(self) -> int | None:
-        """Have the next fetch name throttled partitions, if the throttle allows bytes now.
+        """Have the next fetch name throttled partitions, if the throttle allows bytes now; all if it was removed.
 
         Return when to look again, or None if no partition waits for the time.
         """
         now_ms = self._clock.monotonic_ms()
-        while self._queued and len(self._throttled) < _MAX_THROTTLED:
+        while self._queued and (len(self._throttled) < _MAX_THROTTLED or not self._throttle.is_set):
             if pause_ms := self._throttle.pause_ms(now_ms):
                 return now_ms + min(pause_ms, _LOOK_AGAIN_MS)
             tp = next(iter(self._queued))
             self._fetching[tp] = self._to_add[tp] = self._queued.pop(tp)
             self._throttled[tp] = None
+            self._admitted_ms = now_ms
         return None
+
+    def _end_turns(self, answered: Fetch) -> None:
+        """Have throttled partitions go to the end of the queue, as many as wait, if their records do not arrive.
+
+        The oldest go first. A turn ends with an answer, because before it the records may be in transit.
+        """
+        if len(self._throttled) < _MAX_THROTTLED or self._clock.monotonic_ms() < self._admitted_ms + _TURN_MS:
+            return
+        for tp in list(islice(self._throttled, len(self._queued))):
+            fetch_state = self.partitions[tp]
+            if 0 < fetch_state.requested_in <= answered.number:
+                self._pause_fetching(tp, fetch_state)
+                self._queued[tp] = fetch_state
 
     def _wake_delayed(self) -> int | None:
         """Reclassify the partitions whose delay has ended. Return when the next delay ends, or None."""
