@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import gc
 import logging
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import uvloop
@@ -27,6 +29,8 @@ _SWITCH_INTERVAL_S = 0.0005
 #: The number of calls that the event loop has on threads at the same time (`asyncio.to_thread`), such as creations of
 #: logs. Flushes and periodic work have threads of their own.
 OFFLOAD_THREADS = 8
+#: The parameter of glibc's `mallopt` for the greatest number of arenas.
+_M_ARENA_MAX = -8
 
 
 def main() -> int:
@@ -43,6 +47,7 @@ def main() -> int:
         help="the broker's settings, a TOML file; may be repeated",
     )
     arguments = parser.parse_args()
+    use_one_arena()
     logs_to_file = False
     try:
         settings = BrokerSettings.load(*arguments.config)
@@ -61,6 +66,16 @@ def main() -> int:
         log.error("the broker stops: %s", _message_of(failure))
     print(f"broker: {_message_of(failure)}", file=sys.stderr)
     return 1
+
+
+def use_one_arena() -> None:
+    """Have all threads allocate memory from one arena, if the C library is glibc. Called before threads are started.
+
+    By default each thread has an arena of its own, and the memory that was freed in one arena is no use to the threads
+    of the others. The threads that open the logs of 3,000 partitions at a start leave 5 MB of such memory.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def _message_of(failure: Exception) -> str:

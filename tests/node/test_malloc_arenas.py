@@ -1,0 +1,43 @@
+"""Test that all threads of a broker allocate memory from one arena of glibc."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+COUNTS_ARENAS = """
+import ctypes, threading
+from node.process.main import use_one_arena
+
+if {calls}:
+    use_one_arena()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+libc.malloc_info.argtypes, libc.fclose.argtypes = [ctypes.c_int, ctypes.c_void_p], [ctypes.c_void_p]
+thread = threading.Thread(target=libc.malloc, args=(10_000,))
+thread.start()
+thread.join()
+file = libc.fopen(b"/dev/stdout", b"w")
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+
+
+def arenas(calls: bool) -> int:
+    """Return the number of arenas after a thread has allocated memory. `calls`: `use_one_arena` was called before."""
+    code = COUNTS_ARENAS.format(calls=calls)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout.count("<heap nr=")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library has no arenas")
+def test_threads_allocate_from_one_arena() -> None:
+    assert arenas(calls=True) == 1
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library has no arenas")
+def test_threads_have_arenas_of_their_own_by_default() -> None:
+    assert arenas(calls=False) > 1
