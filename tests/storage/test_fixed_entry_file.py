@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -59,6 +61,11 @@ def test_entry_file_equals_the_list_of_appended_entries(steps: list[tuple[str, f
         assert_same(file, twin)
 
 
+def total_size(file: EntryFile) -> int:
+    """Return the bytes of the objects that the file's attributes refer to."""
+    return sum(map(sys.getsizeof, gc.get_referents(file)))
+
+
 def assert_same(file: EntryFile, twin: list[tuple[int, int]]) -> None:
     assert [file[slot] for slot in range(len(file))] == twin
     for field in (0, 1):
@@ -81,6 +88,14 @@ def test_a_search_reads_one_page_however_long_the_file_is(tmp_path: Path, monkey
         assert file.rank(1, target) == target
         assert [file[target - 1], file[target]] == [(target - 1, target - 1), (target, target)]
     assert sizes == [PAGE * LAYOUT.size] * 3
+
+
+def test_search_of_an_empty_file_reads_and_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = EntryFile(UnsyncedFile(tmp_path / "entries"), LAYOUT)
+    kept = total_size(file)
+    monkeypatch.setattr(RealFile, "read", lambda *_: pytest.fail("the file was read"))
+    assert (file.rank(0, 1), file.rank(1, 1)) == (0, 0)
+    assert total_size(file) == kept
 
 
 def test_an_append_writes_only_full_pages(tmp_path: Path) -> None:
