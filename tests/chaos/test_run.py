@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from signal import SIGTERM
 from typing import cast
 
 import pytest
@@ -127,3 +128,39 @@ def test_run_waits_for_idle_partitions_too(tmp_path: Path, admin: Describing, is
     chaos_run = _ChaosRun(request, cast(Cluster, Ours()), tmp_path, Reporter(), asyncio.Event())
     assert asyncio.run(chaos_run._is_level(cast(Admin, admin))) is is_level
     assert admin.asked[-1] == "chaos-idle" and len(admin.asked) == 6
+
+
+class Restarted(Ours):
+    """A cluster that notes the signals and starts of its brokers, of which each one ends at its signal."""
+
+    def __init__(self) -> None:
+        self.steps: list[object] = []
+
+    def broker_process(self, broker_id: int) -> Restarted:
+        self.steps.append(broker_id)
+        return self
+
+    def signal(self, number: int) -> bool:
+        self.steps.append(number)
+        return True
+
+    def wait(self, timeout_ms: int) -> bool:
+        return True
+
+    async def start_broker(self, broker_id: int) -> None:
+        self.steps.append(f"start {broker_id}")
+
+
+def test_brokers_restart_one_after_the_other_once_all_are_in_sync(tmp_path: Path) -> None:
+    cluster, admin = Restarted(), Describing()
+    chaos_run = _ChaosRun(REQUEST, cast(Cluster, cluster), tmp_path, Reporter(), asyncio.Event())
+    asyncio.run(chaos_run._restart_brokers(cast(Admin, admin)))
+    assert cluster.steps == [1, SIGTERM, "start 1", 2, SIGTERM, "start 2", 3, SIGTERM, "start 3"]
+    assert admin.asked and not chaos_run.troubles
+
+
+def test_brokers_that_stay_out_of_sync_are_a_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "MOST_HEALING_S", 0.0)
+    chaos_run = _ChaosRun(REQUEST, cast(Cluster, Restarted()), tmp_path, Reporter(), asyncio.Event())
+    asyncio.run(chaos_run._restart_brokers(cast(Admin, Describing(lag=1))))
+    assert chaos_run.troubles[0] == "some replicas lacked records 0 s after the restart of broker 1"

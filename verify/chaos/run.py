@@ -6,17 +6,18 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from signal import SIGTERM
 
 from tidelog.aio import Admin
 from tidelog.errors import HistoryError, TidelogError
 from tidelog.protocol.partition_messages import ElectionType
 from verify.chaos import cleanup, faults
 from verify.chaos.fault import Need
-from verify.chaos.faults.support.fault_base import Timing
+from verify.chaos.faults.support.fault_base import Timing, ended, send
 from verify.chaos.injections import FaultsFile
 from verify.chaos.load import Load
 from verify.chaos.report import write_report
@@ -269,6 +270,22 @@ class _ChaosRun:
         target.tps = load.tps
         async with Admin(target.bootstrap_servers, client_id="chaos") as admin:
             await admin.list_consumer_group_offsets("chaos")
+            if load.idle_partitions and target.is_ours:
+                await self._restart_brokers(admin)
+
+    async def _restart_brokers(self, admin: Admin) -> None:
+        """Restart one broker after the other, because the memory of brokers with many partitions settles only then.
+
+        A broker holds more once it has opened existing logs, and the controller once other brokers have registered
+        again. The faults do both, so the counts before them must include it.
+        """
+        for broker_id in self.target.broker_ids:
+            self.reporter.status(f"restarting broker {broker_id}, so that its memory settles")
+            process = self.target.broker_process(broker_id)
+            send(process, SIGTERM, f"broker {broker_id}")
+            await ended(process)
+            await self.target.start_broker(broker_id)
+            await self._until_level(admin, f"the restart of broker {broker_id}")
 
     async def _spread(self) -> None:
         async with Admin(self.target.bootstrap_servers, client_id="chaos") as admin:
@@ -306,14 +323,26 @@ class _ChaosRun:
         trouble.
         """
         self.reporter.status("waiting until all replicas have all records")
-        deadline = time.monotonic() + MOST_HEALING_S
+
+        async def is_whole() -> bool:
+            return runner.is_whole(await runner.views.now())
+
         async with Admin(self.target.bootstrap_servers, client_id="chaos") as admin:
-            while time.monotonic() < deadline:
-                with suppress(TidelogError):
-                    if runner.is_whole(await runner.views.now()) and await self._is_level(admin):
-                        return
-                await asyncio.sleep(_WATCH_EVERY_S)
-        self.troubles.append(f"some replicas lacked records {MOST_HEALING_S:g} s after the last fault")
+            await self._until_level(admin, "the last fault", is_whole)
+
+    async def _until_level(
+        self, admin: Admin, event: str, is_whole: Callable[[], Awaitable[bool]] | None = None
+    ) -> None:
+        """Wait until every replica is in sync and has all records, and `is_whole` returns true. After 60 s add a
+        trouble, which names `event` as the begin of the wait.
+        """
+        deadline = time.monotonic() + MOST_HEALING_S
+        while time.monotonic() < deadline:
+            with suppress(TidelogError):
+                if (is_whole is None or await is_whole()) and await self._is_level(admin):
+                    return
+            await asyncio.sleep(_WATCH_EVERY_S)
+        self.troubles.append(f"some replicas lacked records {MOST_HEALING_S:g} s after {event}")
 
     async def _is_level(self, admin: Admin) -> bool:
         """Return whether each partition of the load, with records or without, has all replicas in sync and level."""
