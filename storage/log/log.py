@@ -833,7 +833,7 @@ class Log:
         producers, end_offset = self._appender.producers, self.log_end_offset
         if not (producers.producers or self.size_bytes or self._snapshots.offsets()):
             return
-        if self._snapshots.offsets()[-1:] != [end_offset]:
+        if self._snapshots.offsets()[-1:] != (end_offset,):
             self._snapshots.write(end_offset, producers, fsync=bool(producers.producers))
         elif producers.producers:
             self._snapshots.flush(end_offset)  # a roll wrote this snapshot without a flush
