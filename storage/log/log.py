@@ -44,7 +44,7 @@ class Log:
                       `truncate_to` an offset below it, or `truncate_fully_and_start_at`, may lower it.
     topic_id          from `partition.metadata`; "" if that file is missing or damaged.
     config            the settings, which `configure` replaces
-    recovered         the findings of the recovery when the log was opened.
+    recovered         the outcome of the recovery when the log was opened.
     truncation_count  differs after records were removed from the end. Offsets read before may name other records now.
                       Raised before the checkpoints of the log are lowered.
     """
@@ -62,7 +62,7 @@ class Log:
     ) -> None:
         self.directory = directory
         self.config = config
-        self.recovered = recovered
+        self.recovered = recovered.outcome
         self.topic_id, self.topic_id_proven = partition_metadata.read(files, directory)
         self._files = files
         self._segments = Segments(directory, files, recovered.segments)
