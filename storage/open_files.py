@@ -11,7 +11,6 @@ import os
 import sys
 import threading
 from collections import OrderedDict
-from pathlib import Path
 
 from storage.descriptor_reserve import NO_RESERVE, DescriptorReserve
 
@@ -120,7 +119,7 @@ class Descriptor:
 
     __slots__ = ("_open_files", "creates", "failure", "flags", "is_closing", "number", "path", "users", "was_used")
 
-    def __init__(self, open_files: OpenFiles, path: Path, flags: int) -> None:
+    def __init__(self, open_files: OpenFiles, path: str, flags: int) -> None:
         self._open_files = open_files
         self.path = path
         self.flags = flags

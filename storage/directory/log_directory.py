@@ -28,7 +28,6 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from storage import partition_metadata
@@ -41,7 +40,7 @@ from storage.directory.previous_shutdown import PreviousShutdown
 from storage.file_names import CLEAN_SHUTDOWN, FOUND_EMPTY, LOCK, LOG_SUFFIX, SESSION_ID
 from storage.files import Files, Lock
 from storage.log.leader_epochs import LeaderEpochs
-from storage.log.log import Log
+from storage.log.log import Log, LogOwner
 from storage.log_names import (
     DELETED,
     STRAY,
@@ -236,11 +235,7 @@ class LogDirectory:
                 clean=clean,
                 cleaned_to=checkpoints.cleaner_offset(tp),
                 rewrite=self.previous_shutdown.flush_had_failed,
-                on_truncation=lambda offset: checkpoints.lower_to(tp, offset),
-                on_flush_failed=self.data_loss_marker.record_flush_failure,
-                on_change=partial(self.log_changed, tp),
-                on_loss=self.data_loss_marker.record_loss,
-                on_epoch_begun=self.epoch_begun,
+                owner=_Owner(self, tp),
             )
 
         clean, recovery_point = self.previous_shutdown.clean and recorded is not None, recorded or 0
@@ -459,6 +454,31 @@ class LogDirectory:
                 self._release_if_unused()
         if failure is not None:
             raise failure
+
+
+class _Owner(LogOwner):
+    """Has the directory record what happens to one of its logs."""
+
+    __slots__ = ("_directory", "_tp")
+
+    def __init__(self, directory: LogDirectory, tp: TopicPartition) -> None:
+        self._directory = directory
+        self._tp = tp
+
+    def truncation(self, offset: int) -> None:
+        self._directory.checkpoints.lower_to(self._tp, offset)
+
+    def flush_failed(self) -> None:
+        self._directory.data_loss_marker.record_flush_failure()
+
+    def changed(self) -> None:
+        self._directory.log_changed(self._tp)
+
+    def loss(self) -> None:
+        self._directory.data_loss_marker.record_loss()
+
+    def epoch_begun(self, epochs: LeaderEpochs) -> None:
+        self._directory.epoch_begun(epochs)
 
 
 def _close_all(logs: Iterable[Log], clean: bool) -> StorageError | None:

@@ -57,7 +57,7 @@ class LeaderEpochs:
         entries: list[EpochStart],
         on_epoch_begun: Callable[[LeaderEpochs], object] = lambda epochs: None,
     ) -> None:
-        self._path = directory / FILE_NAME
+        self._directory = directory
         self._files = files
         self._entries = entries
         self._unflushed = False
@@ -187,7 +187,7 @@ class LeaderEpochs:
     def continue_in(self, directory: Path) -> None:
         """Use the file in this directory from now on, because the directory of the log gets this name."""
         with self._writing:
-            self._path = directory / FILE_NAME
+            self._directory = directory
 
     def write(self) -> None:
         """Write the entries to the file, without a flush, if they have changed since the last write. StorageError."""
@@ -196,7 +196,7 @@ class LeaderEpochs:
                 self._unwritten = False  # set first, because an epoch that begins meanwhile needs another write
                 try:
                     lines = (f"{epoch} {start}" for epoch, start in self._entries)
-                    write_lines(self._files, self._path, lines, fsync=False)
+                    write_lines(self._files, self._directory / FILE_NAME, lines, fsync=False)
                 except StorageError:
                     self._unwritten = True
                     raise
@@ -214,7 +214,7 @@ class LeaderEpochs:
             self._unflushed = False
             try:
                 self.write()
-                self._files.open(self._path).fsync()
+                self._files.open(self._directory / FILE_NAME).fsync()
             except StorageError:
                 self._unflushed = True
                 raise

@@ -54,25 +54,34 @@ _BESIDE_LOG = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
 @dataclass(slots=True)
-class RecoveredLog:
-    """The opened log. `cut_bytes` and `removed_segments` say how much the crash cost.
+class RecoveryOutcome:
+    """The outcome of recovery. `cut_bytes` and `removed_segments` say how much the crash cost.
 
-    last_batch         the last batch whose header was read; None if none was
     checked_bytes      bytes whose CRCs were checked
     cut_bytes          bytes that are no longer part of the log, those of removed segments included
     removed_segments   segments that were removed or set aside because the log does not continue with them
     set_aside          names of files that hold flushed data and that this recovery removed from the log
+    """
+
+    checked_bytes: int = 0
+    cut_bytes: int = 0
+    removed_segments: int = 0
+    set_aside: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class RecoveredLog:
+    """The parts of the opened log. A log keeps the parts, and of this object only the outcome.
+
+    last_batch         the last batch whose header was read; None if none was
     seen_epochs        (leader epoch, base offset) of each checked batch whose epoch is above those before it
     """
 
     segments: list[Segment]
     epochs: LeaderEpochs
     snapshots: ProducerSnapshots
+    outcome: RecoveryOutcome = field(default_factory=RecoveryOutcome)
     last_batch: BatchHeader | None = None
-    checked_bytes: int = 0
-    cut_bytes: int = 0
-    removed_segments: int = 0
-    set_aside: list[str] = field(default_factory=list)
     seen_epochs: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -147,22 +156,22 @@ class Recovery:
             # A second crash must not bring removed files back beside records that are appended now, or into a log that
             # is closed in order. The previous process may also have removed files without an fsync of the directory.
             files.fsync_directory(directory)
-        log.set_aside = [name for name in left if name.endswith(STRAY_SUFFIX) and name not in names]
+        log.outcome.set_aside = tuple(name for name in left if name.endswith(STRAY_SUFFIX) and name not in names)
         self._log_outcome(log)
         return log
 
     def _log_outcome(self, log: RecoveredLog) -> None:
         """Log what recovery removed and set aside, if anything."""
         end_offset = log.segments[-1].next_offset
-        if log.cut_bytes or log.removed_segments:
+        if log.outcome.cut_bytes or log.outcome.removed_segments:
             _LOG.warning(
                 "%s: recovered to offset %d; cut %d bytes, removed %d segments",
                 self.directory,
                 end_offset,
-                log.cut_bytes,
-                log.removed_segments,
+                log.outcome.cut_bytes,
+                log.outcome.removed_segments,
             )
-        if log.set_aside:
+        if log.outcome.set_aside:
             _LOG.error(
                 "%s: flushed files are damaged or missing. The log now ends at offset %d. The records after it are "
                 "kept in %s. Brokers ignore these files; `tidelog dump` shows them. If the partition has another "
@@ -171,7 +180,7 @@ class Recovery:
                 "start the broker again",
                 self.directory,
                 end_offset,
-                ", ".join(log.set_aside),
+                ", ".join(log.outcome.set_aside),
             )
 
     def _open_segments(self, log: RecoveredLog, bases: Sequence[int]) -> list[str]:
@@ -274,8 +283,8 @@ class Recovery:
                 log.seen_epochs.append((header.partition_leader_epoch, header.base_offset))
         if self.rewrite:
             segment.rewrite(position)
-        log.checked_bytes += size - position
-        log.cut_bytes += size - segment.size
+        log.outcome.checked_bytes += size - position
+        log.outcome.cut_bytes += size - segment.size
         return segment.size == size
 
     def _remove(self, log: RecoveredLog, bases: Sequence[int]) -> None:
@@ -287,8 +296,8 @@ class Recovery:
             segment = Segment(self.directory, base_offset, self.files, self.index_interval_bytes)
             if segment.size:
                 self.on_loss()
-            log.cut_bytes += segment.size
-            log.removed_segments += 1
+            log.outcome.cut_bytes += segment.size
+            log.outcome.removed_segments += 1
             if base_offset < self._flushed_to and segment.size:
                 segment.set_aside()
             else:

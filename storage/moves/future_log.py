@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 
 from storage.configs.log_config import LogConfig
 from storage.directory.log_directory import LogDirectory
 from storage.files import Files
 from storage.log.leader_epochs import LeaderEpochs
-from storage.log.log import Log
+from storage.log.log import Log, LogOwner
 from storage.log_names import log_name
 from storage.moves import move_marker
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
 
 
-class FutureLog:
+class FutureLog(LogOwner):
     """A log with the name `<topic>-<partition>.<hex>-future`, which is filled from the partition's current log.
 
-    Only the move calls the methods, one at a time, on any thread. The records in this log are also in the current one,
-    so that neither a loss nor a failed flush here is a loss of the directory.
+    Only the move calls the methods, one at a time, on any thread, except those of `LogOwner`. The records in this log
+    are also in the current one, so that neither a loss nor a failed flush here is a loss of the directory.
 
     target      the log directory in which this log lies
     path        the directory of this log
@@ -67,19 +66,7 @@ class FutureLog:
 
         cleaned_to   the offset up to which the current log is compacted, and below which offsets may be missing
         """
-        tp, target, marker = self.topic_partition, self.target, self.target.data_loss_marker
-        log = Log.open(
-            self.path,
-            config,
-            self._files,
-            recovery_point=0,
-            clean=False,
-            cleaned_to=cleaned_to,
-            on_truncation=lambda offset: target.checkpoints.lower_to(tp, offset),
-            on_flush_failed=lambda: marker.record_flush_failure() if self.is_current else None,
-            on_change=partial(target.log_changed, tp),
-            on_epoch_begun=self._on_epoch_begun,
-        )
+        log = Log.open(self.path, config, self._files, recovery_point=0, clean=False, cleaned_to=cleaned_to, owner=self)
         try:
             compacted = config.compact or cleaned_to > 0
             if log.topic_id != topic_id or (compacted and log.log_end_offset):
@@ -90,9 +77,23 @@ class FutureLog:
             raise
         self._log = log
 
-    def _on_epoch_begun(self, epochs: LeaderEpochs) -> None:
+    # --- the owner of the log ------------------------------------------------------------------------
+
+    def truncation(self, offset: int) -> None:
+        self.target.checkpoints.lower_to(self.topic_partition, offset)
+
+    def flush_failed(self) -> None:
+        if self.is_current:
+            self.target.data_loss_marker.record_flush_failure()
+
+    def changed(self) -> None:
+        self.target.log_changed(self.topic_partition)
+
+    def epoch_begun(self, epochs: LeaderEpochs) -> None:
         if self.is_current:  # before that, each flush writes the epochs
             self.target.epoch_begun(epochs)
+
+    # --- the move ------------------------------------------------------------------------------------
 
     def mark(self, source: LogDirectory, before: move_marker.MoveMark) -> None:
         """Record, flushed, that this log is moved from `source`, where the log has the mark `before`."""

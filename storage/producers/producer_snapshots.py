@@ -85,19 +85,19 @@ class ProducerSnapshots:
     def __init__(self, directory: Path, files: Files, names: Iterable[str]) -> None:
         self._directory = directory
         self._files = files
-        self._offsets = set(offsets_named(names, SNAPSHOT_SUFFIX))
+        self._offsets = tuple(offsets_named(names, SNAPSHOT_SUFFIX))
 
     def continue_in(self, directory: Path) -> None:
         """Use the files in this directory from now on, because the directory of the log gets this name."""
         self._directory = directory
 
-    def offsets(self) -> list[int]:
+    def offsets(self) -> tuple[int, ...]:
         """Return the offsets of the snapshots, increasing."""
-        return sorted(self._offsets)
+        return self._offsets
 
     def write(self, offset: int, state: ProducerState, *, fsync: bool = False) -> None:
         self._files.replace(self._path(offset), encode_snapshot(state), fsync=fsync)
-        self._offsets.add(offset)
+        self._offsets = tuple(sorted({*self._offsets, offset}))
 
     def flush(self, offset: int) -> None:
         """Flush a snapshot, and its name, that was written without a flush."""
@@ -134,12 +134,12 @@ class ProducerSnapshots:
 
     def keep_only(self, offsets: Iterable[int]) -> None:
         """Remove all snapshots at other offsets."""
-        for offset in self._offsets.difference(offsets):
+        for offset in set(self._offsets).difference(offsets):
             self._remove(offset)
 
     def _remove(self, offset: int) -> None:
         self._files.remove(self._path(offset))
-        self._offsets.discard(offset)
+        self._offsets = tuple(each for each in self._offsets if each != offset)
 
     def _path(self, offset: int) -> Path:
         return self._directory / file_name(offset, SNAPSHOT_SUFFIX)

@@ -151,13 +151,13 @@ def test_unchanged_logs_are_not_visited(tmp_path: Path) -> None:
     assert broker.manager.take_changed() == {TPS[1]}
 
 
-def test_log_is_flushed_after_its_recovery_point_was_lowered(tmp_path: Path) -> None:
+def test_log_is_flushed_after_its_recovery_point_was_lowered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker(tmp_path)
     log = broker.log(TPS[0], flush_ms=0)
     append(log)
     broker.maintenance.flush_due(NOW)
     damaged = StorageError("the checkpoint cannot be written")
-    log._on_truncation = Mock(side_effect=damaged)
+    monkeypatch.setattr(broker.manager.directories[0].checkpoints, "lower_to", Mock(side_effect=damaged))
     with pytest.raises(StorageError):
         log.truncate_to(0)
     assert log.recovery_point == 0

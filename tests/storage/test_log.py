@@ -11,7 +11,7 @@ import pytest
 
 from storage.file_names import file_name
 from storage.files import RealFile
-from storage.log.log import Log
+from storage.log.log import Log, LogOwner
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, open_log, read_all
 from tidelog.errors import (
     CorruptMessageError,
@@ -366,18 +366,16 @@ def test_log_is_empty_after_truncation_of_the_batch_that_holds_its_start(tmp_pat
 def announcing_log(directory: Path) -> tuple[Log, list[tuple[int, int]]]:
     """Record the offset of each announced truncation, with the log end at that moment."""
     announced: list[tuple[int, int]] = []
-    log = Log.open(
-        directory,
-        config(),
-        UnsyncedFiles(),
-        recovery_point=0,
-        clean=True,
-        on_truncation=lambda offset: announced.append((offset, log.log_end_offset)),
-    )
+
+    class Owner(LogOwner):
+        def truncation(self, offset: int) -> None:
+            announced.append((offset, log.log_end_offset))
+
+    log = Log.open(directory, config(), UnsyncedFiles(), recovery_point=0, clean=True, owner=Owner())
     return log, announced
 
 
-def test_on_truncation_is_called_before_and_after_a_truncation(tmp_path: Path) -> None:
+def test_owner_is_told_before_and_after_a_truncation(tmp_path: Path) -> None:
     log, announced = announcing_log(tmp_path)
     for _ in range(5):
         append(log)
@@ -391,7 +389,7 @@ def test_on_truncation_is_called_before_and_after_a_truncation(tmp_path: Path) -
     assert announced[4:] == [(0, 1), (0, 0)]
 
 
-def test_on_truncation_reports_a_split_batch_as_removed(tmp_path: Path) -> None:
+def test_owner_is_told_that_a_truncation_removes_a_split_batch(tmp_path: Path) -> None:
     log, announced = announcing_log(tmp_path)
     append(log)
     append(log, NOW, NOW, NOW)

@@ -192,7 +192,7 @@ def test_bytes_after_damage_in_a_flushed_segment_are_set_aside(tmp_path: Path, c
     assert log.log_end_offset == header.base_offset and read_all(log) in whole_batches(data)
     kept = {path.name.removesuffix(".stray"): path.read_bytes() for path in strays(tmp_path)}
     assert kept == {f"{header.base_offset:020}.log": bytes(content[position:]), **later}
-    assert log.recovered.set_aside == sorted(path.name for path in strays(tmp_path))
+    assert list(log.recovered.set_aside) == sorted(path.name for path in strays(tmp_path))
 
 
 def test_file_set_aside_replaces_no_earlier_one(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from storage.files import File
-from storage.log.log import Log
+from storage.log.log import Log, LogOwner
 from storage.log.recovery_point import RecoveryPoint
 from storage.segments import segment
 from tests.storage.logs import NOW, UnsyncedFile, UnsyncedFiles, append, batch, config
@@ -138,12 +138,13 @@ def test_flush_that_begins_during_a_truncation_raises_no_recovery_point(tmp_path
     files = HeldFiles()
     threads: list[threading.Thread] = []
 
-    def begin_sync(offset: int) -> None:
-        if not threads:  # called again after the truncation
-            threads.append(flushing(log))
-            assert files.begun.acquire(timeout=DEADLINE_S)
+    class Owner(LogOwner):
+        def truncation(self, offset: int) -> None:
+            if not threads:  # called again after the truncation
+                threads.append(flushing(log))
+                assert files.begun.acquire(timeout=DEADLINE_S)
 
-    log = Log.open(tmp_path, config(), files, recovery_point=0, clean=True, on_truncation=begin_sync)
+    log = Log.open(tmp_path, config(), files, recovery_point=0, clean=True, owner=Owner())
     for _ in range(3):
         append(log)
     files.go.release()

@@ -12,6 +12,9 @@ A few compressed bytes may expand to very many: 1 MiB of zstd to 30 GiB. A decla
 zstd and lz4) is checked before any output is produced. Without a declared size, or with a wrong one, decompression
 stops at the limit. The memory used is slightly more than the limit, and twice that if a zstd frame needs such a large
 window.
+
+The libraries of snappy, lz4 and zstd are imported when a block needs them. They take 2.5 MB, and most brokers never
+compress or decompress a batch.
 """
 
 from __future__ import annotations
@@ -21,19 +24,12 @@ import sys
 import zlib
 from collections.abc import Iterator
 from struct import Struct
+from types import ModuleType
 from typing import Protocol
-
-import cramjam
-import lz4.frame
 
 from tidelog.errors import CorruptMessageError, MessageTooLargeError, UnsupportedCompressionTypeError
 from tidelog.model import Buffer
 from tidelog.records.header import Codec
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 #: Default maximum of the decompressed bytes of one batch's records: many times what a producer collects for a batch,
 #: and what a reader's memory can hold.
@@ -60,11 +56,14 @@ def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
         case Codec.SNAPPY:
             return _compress_snappy(data)
         case Codec.LZ4:
+            import lz4.frame
+
             return bytes(
                 lz4.frame.compress(data, level or 0, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False)
             )
         case Codec.ZSTD:
-            return zstd.compress(data, level)
+            compressed: bytes = _zstd().compress(data, level)
+            return compressed
         case _:
             return data
 
@@ -84,19 +83,41 @@ def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) ->
             case Codec.SNAPPY:
                 return _decompress_snappy(data, limit)
             case Codec.LZ4:
+                import lz4.frame
+
                 _judge(lz4.frame.get_frame_info(data)["content_size"], limit)
                 return _decompress_frame(lz4.frame.LZ4FrameDecompressor(), data, limit)
             case Codec.ZSTD:
+                zstd = _zstd()
                 _judge(zstd.get_frame_info(data).decompressed_size or 0, limit)
                 return _decompress_frame(zstd.ZstdDecompressor(), data, limit)
-    except (
-        zlib.error,
-        cramjam.DecompressionError,
-        zstd.ZstdError,
-        RuntimeError,
-    ) as error:  # lz4 has no class of its own
+    except _errors_of(codec) as error:
         raise CorruptMessageError(f"a block of records that is not {Codec(codec).name.lower()}: {error}") from None
     raise UnsupportedCompressionTypeError(f"codec {codec}, which nothing defines")
+
+
+def _errors_of(codec: int) -> type[Exception]:
+    """Return the class of the errors that the library of this codec raises for damaged input."""
+    match codec:
+        case Codec.GZIP:
+            return zlib.error
+        case Codec.SNAPPY:
+            import cramjam
+
+            return cramjam.DecompressionError
+        case Codec.ZSTD:
+            error: type[Exception] = _zstd().ZstdError
+            return error
+        case _:
+            return RuntimeError  # lz4 has no class of its own
+
+
+def _zstd() -> ModuleType:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd
 
 
 class _Decompressor(Protocol):
@@ -156,6 +177,8 @@ def _judge(size: int, limit: int) -> None:
 
 
 def _compress_snappy(data: bytes) -> bytes:
+    import cramjam
+
     parts = [_XERIAL_HEADER]
     for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
@@ -164,6 +187,8 @@ def _compress_snappy(data: bytes) -> bytes:
 
 
 def _decompress_snappy(data: Buffer, limit: int) -> bytes:
+    import cramjam
+
     view = memoryview(data)
     framed = view[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
     # The blocks are iterated twice and never collected, because there may be very many tiny blocks.

@@ -8,6 +8,7 @@ record   length varint, attributes int8 (0), timestamp delta varlong, offset del
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from operator import index
 
 from tidelog import arguments
@@ -27,13 +28,20 @@ Headers = Sequence[Header] | Mapping[str, bytes | None]
 #: The largest timestamp (ms) of a record: its delta to a batch's base timestamp of −1 still has 64 bits.
 MAX_TIMESTAMP = INT64_MAX - 1
 
-_VARINT = varint_table()
 _ATTRIBUTES = b"\x00"
-_STAMP = varint_table(_ATTRIBUTES)  # the attributes precede the timestamp delta
 _NULL = b"\x01"
-_NULL_KEY = varint_table(_NULL)  # most records have no key, so the bytes before their value are one look-up
 _NO_HEADERS = b"\x00"
 _HEADER_ROOM = bytes(HEADER_BYTES)
+
+
+@cache
+def _tables() -> tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...]]:
+    """Return the tables of varints, of attributes with a timestamp delta, and of a null key with the value's length.
+
+    Most records have no key, so that the bytes before their value are one look-up. The tables take 1.4 MB. They are
+    made for the first batch, because most brokers never encode a record.
+    """
+    return varint_table(), varint_table(_ATTRIBUTES), varint_table(_NULL)
 
 
 class BatchBuilder:
@@ -52,9 +60,12 @@ class BatchBuilder:
         "_delta_ms",
         "_joined",
         "_max_delta",
+        "_null_keys",
         "_stamp",
         "_stamp_bytes",
+        "_stamps",
         "_timestamp_ms",
+        "_varints",
         "max_bytes",
         "record_count",
         "size_bytes",
@@ -81,6 +92,7 @@ class BatchBuilder:
         self._delta_ms = 0
         self._stamp = b""
         self._stamp_bytes = 0
+        self._varints, self._stamps, self._null_keys = _tables()
 
     def try_append(
         self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[Header] = ()
@@ -93,6 +105,7 @@ class BatchBuilder:
         # This code runs for each record of a producer, so it is optimised for the interpreter. The encoded timestamp is
         # kept, because hundreds of records share a millisecond. Tables are tuples with explicit bounds checks, because
         # these are faster than dictionaries.
+        varints = self._varints
         if timestamp_ms != self._timestamp_ms:
             self._turn_to(timestamp_ms)
         if value is None:
@@ -102,16 +115,16 @@ class BatchBuilder:
                 value = _bytes_of("value", value)
             value_length = len(value)
         if key is None:
-            head = _NULL_KEY[value_length] if value_length < TABLED else _NULL + encode_varint(value_length)
+            head = self._null_keys[value_length] if value_length < TABLED else _NULL + encode_varint(value_length)
         else:
             if type(key) is not bytes:
                 key = _bytes_of("key", key)
-            head = _varint(len(key)) + key + _varint(value_length)
-        tail = _encode_headers(headers) if headers else _NO_HEADERS
+            head = _varint(varints, len(key)) + key + _varint(varints, value_length)
+        tail = _encode_headers(varints, headers) if headers else _NO_HEADERS
         count = self.record_count
-        offset_delta = _VARINT[count] if count < TABLED else encode_varint(count)
+        offset_delta = varints[count] if count < TABLED else encode_varint(count)
         length = self._stamp_bytes + len(offset_delta) + len(head) + len(value) + len(tail)
-        prefix = _VARINT[length] if length < TABLED else encode_varint(length)
+        prefix = varints[length] if length < TABLED else encode_varint(length)
         size_bytes = self.size_bytes + len(prefix) + length
         if size_bytes > self.max_bytes:
             return None
@@ -134,7 +147,7 @@ class BatchBuilder:
             raise ValueError(f"timestamp {timestamp_ms} ms")
         base_timestamp = self._base_timestamp
         self._delta_ms = delta_ms = 0 if base_timestamp is None else timestamp_ms - base_timestamp
-        self._stamp = _STAMP[delta_ms] if 0 <= delta_ms < TABLED else _ATTRIBUTES + encode_varint(delta_ms)
+        self._stamp = self._stamps[delta_ms] if 0 <= delta_ms < TABLED else _ATTRIBUTES + encode_varint(delta_ms)
         self._stamp_bytes = len(self._stamp)
         self._timestamp_ms = timestamp_ms
 
@@ -182,8 +195,8 @@ def to_record_timestamp(time: Timestamp) -> int:
     return to_timestamp_ms(time, "timestamp_ms", MAX_TIMESTAMP)
 
 
-def _varint(number: int) -> bytes:
-    return _VARINT[number] if number < TABLED else encode_varint(number)
+def _varint(varints: Sequence[bytes], number: int) -> bytes:
+    return varints[number] if number < TABLED else encode_varint(number)
 
 
 def _bytes_of(name: str, field: object) -> bytes:
@@ -194,18 +207,18 @@ def _bytes_of(name: str, field: object) -> bytes:
     return bytes(arguments.buffer(name, field, "bytes or None"))
 
 
-def _encode_headers(headers: Sequence[Header]) -> bytes:
-    parts = [_varint(len(headers))]
+def _encode_headers(varints: Sequence[bytes], headers: Sequence[Header]) -> bytes:
+    parts = [_varint(varints, len(headers))]
     try:
         for name, value in headers:
             encoded = name.encode()
-            parts += (_varint(len(encoded)), encoded)
+            parts += (_varint(varints, len(encoded)), encoded)
             if value is None:
                 parts.append(_NULL)
             else:
                 if type(value) is not bytes:
                     value = _bytes_of("headers: a value", value)
-                parts += (_varint(len(value)), value)
+                parts += (_varint(varints, len(value)), value)
     except (AttributeError, TypeError, ValueError):
         arguments.headers("headers", headers)  # raises an error that names the invalid header
         raise

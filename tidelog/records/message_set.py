@@ -24,8 +24,6 @@ from itertools import chain, groupby
 from struct import Struct
 from typing import NamedTuple
 
-import lz4.frame
-
 from tidelog.errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -297,6 +295,8 @@ def _with_right_checksum(frame: bytes) -> bytes:
     All values of this single byte are tried, because the library checks it but has no function that computes it.
     A frame for which none is right is returned unchanged.
     """
+    import lz4.frame
+
     flags = frame[_LZ4_MAGIC_BYTES] if len(frame) > _LZ4_MAGIC_BYTES else 0
     at = _LZ4_MAGIC_BYTES + 2 + (_LZ4_SIZE_BYTES if flags & _LZ4_SIZE_BIT else 0)
     before, after = frame[:at], frame[at + 1 :]
