@@ -36,6 +36,8 @@ from tidelog.records import RecordTime
 MANY = 10_000
 #: A summary of two lines, the headings, the worst rows and the kind of cluster.
 MOST_LINES = 2 + 1 + WORST_ROWS + 1
+#: The options of each command. The time limit is long, because a busy machine takes seconds for 10,000 partitions.
+CONNECTION = ("--bootstrap-servers", "fake:1001", "--timeout", "600")
 KIND = Kind(("partition", "lag"), ("unled", "lagging", "well"), ranges=("partition",), sums=("lag",))
 
 
@@ -64,7 +66,7 @@ def run(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> Any:
     for module in (topic_module, partitions_module):
         monkeypatch.setattr(module, "open_admin", open_admin)
     monkeypatch.setattr("tidelog.client.consumer.consumer.Consumer", partial(_consumer, cluster))
-    return lambda command, *arguments: CliRunner().invoke(command, ["--bootstrap-servers", "fake:1001", *arguments])
+    return lambda command, *arguments: CliRunner().invoke(command, [*CONNECTION, *arguments])
 
 
 def _consumer(cluster: FakeCluster, **options: Any) -> Consumer:

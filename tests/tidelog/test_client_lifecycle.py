@@ -142,6 +142,7 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 @contextmanager
 def resource_warnings() -> Iterator[list[str]]:
+    gc.collect()  # clients that earlier tests have dropped warn now
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)
         warned: list[str] = []
