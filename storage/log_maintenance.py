@@ -18,7 +18,13 @@ from storage.files import Files
 from storage.log.log import Log
 from storage.log_manager import LogManager
 from storage.segments.segment import Segment
-from tidelog.errors import CleaningAbortedError, CorruptMessageError, StorageError, UncleanableLogError
+from tidelog.errors import (
+    CleaningAbortedError,
+    CorruptMessageError,
+    RequestTimedOutError,
+    StorageError,
+    UncleanableLogError,
+)
 from tidelog.model import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -239,7 +245,7 @@ def _waits(log: Log) -> bool:
 
 
 #: Errors after which the next round may compact the log all the same.
-_TRANSIENT_ERRORS = (StorageError, CleaningAbortedError, CleaningStoppedError)
+_TRANSIENT_ERRORS = (StorageError, CleaningAbortedError, CleaningStoppedError, RequestTimedOutError)
 
 
 class CleaningRound:

@@ -12,8 +12,8 @@ T = TypeVar("T")
 def run_parallel(count: int, work: Callable[[T], object], items: Iterable[T]) -> None:
     """Call `work` for each item on `count` threads; without a thread if `count` is 1.
 
-    Each item is tried, also after errors. At the end the first error is raised, with a note if other items failed too.
-    Only an exception that is no `Exception`, such as KeyboardInterrupt, ends the work of its thread at once.
+    Each item is tried, also after errors, and the first error is raised at the end. Only a MemoryError, or an exception
+    that is no `Exception` such as KeyboardInterrupt, ends the work of its thread at once.
 
     Each thread takes the next item when it is done with one, because submitting each item to the pool takes longer than
     closing a log.
@@ -25,6 +25,8 @@ def run_parallel(count: int, work: Callable[[T], object], items: Iterable[T]) ->
         for item in remaining:
             try:
                 work(item)
+            except MemoryError:
+                raise  # the process must end
             except Exception as error:
                 errors.append(error)
 
@@ -35,8 +37,6 @@ def run_parallel(count: int, work: Callable[[T], object], items: Iterable[T]) ->
             for taken in [threads.submit(take) for _ in range(count)]:
                 taken.result()
     if errors:
-        if others := len(errors) - 1:
-            errors[0].add_note(f"{others} of the other items failed too")
         try:
             raise errors[0]
         finally:

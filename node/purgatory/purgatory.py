@@ -44,7 +44,7 @@ class DelayedOperation(ABC):
     def is_satisfied(self) -> bool:
         """Return whether the condition has come true. Must have no effects outside this operation.
 
-        If not, this may make `deadline_ms` earlier. It must never make it later.
+        An unsatisfied operation may make its own `deadline_ms` earlier, and must never make it later.
         """
 
     @abstractmethod

@@ -81,7 +81,7 @@ class EntryFile:
         That number is the slot of the first other entry.
         """
         if not self.count:
-            return 0  # most partitions of many are empty, and need no lists of entries
+            return 0  # without `_load_fences`, because most indexes of a broker with many partitions are empty
         fences = self._fences if self._fences is not None else self._load_fences()
         number = bisect_left(fences[field], target) - 1
         if number < 0:

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGTERM
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -130,11 +131,17 @@ def test_run_waits_for_idle_partitions_too(tmp_path: Path, admin: Describing, is
     assert admin.asked[-1] == "chaos-idle" and len(admin.asked) == 6
 
 
-class Restarted(Ours):
-    """A cluster that notes the signals and starts of its brokers, of which each one ends at its signal."""
+class Restarted(Ours, Describing):
+    """A cluster and its admin. It notes the signals and starts of its brokers and the looks at its partitions."""
 
-    def __init__(self) -> None:
+    def __init__(self, lag: int = 0) -> None:
+        Describing.__init__(self, lag=lag)
+        self.ends = True
         self.steps: list[object] = []
+
+    async def describe_topics(self, topics: list[str], timeout_ms: int) -> list[TopicDescription]:
+        self.steps.append("look")
+        return await super().describe_topics(topics, timeout_ms)
 
     def broker_process(self, broker_id: int) -> Restarted:
         self.steps.append(broker_id)
@@ -145,22 +152,43 @@ class Restarted(Ours):
         return True
 
     def wait(self, timeout_ms: int) -> bool:
-        return True
+        return self.ends
 
     async def start_broker(self, broker_id: int) -> None:
         self.steps.append(f"start {broker_id}")
 
+    def restart(self, directory: Path, *, stopped: bool = False) -> list[str]:
+        """Restart the brokers for a run, which was asked to stop if `stopped`. Return the troubles."""
+        stop = asyncio.Event()
+        if stopped:
+            stop.set()
+        chaos_run = _ChaosRun(REQUEST, cast(Cluster, self), directory, Reporter(), stop)
+        asyncio.run(chaos_run._restart_brokers(cast(Admin, self)))
+        return chaos_run.troubles
+
 
 def test_brokers_restart_one_after_the_other_once_all_are_in_sync(tmp_path: Path) -> None:
-    cluster, admin = Restarted(), Describing()
-    chaos_run = _ChaosRun(REQUEST, cast(Cluster, cluster), tmp_path, Reporter(), asyncio.Event())
-    asyncio.run(chaos_run._restart_brokers(cast(Admin, admin)))
-    assert cluster.steps == [1, SIGTERM, "start 1", 2, SIGTERM, "start 2", 3, SIGTERM, "start 3"]
-    assert admin.asked and not chaos_run.troubles
+    cluster = Restarted()
+    assert cluster.restart(tmp_path) == []
+    assert cluster.steps == [step for each in (1, 2, 3) for step in (each, SIGTERM, f"start {each}", "look")]
 
 
 def test_brokers_that_stay_out_of_sync_are_a_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "MOST_HEALING_S", 0.0)
-    chaos_run = _ChaosRun(REQUEST, cast(Cluster, Restarted()), tmp_path, Reporter(), asyncio.Event())
-    asyncio.run(chaos_run._restart_brokers(cast(Admin, Describing(lag=1))))
-    assert chaos_run.troubles[0] == "some replicas lacked records 0 s after the restart of broker 1"
+    times = iter(range(1000))
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    monkeypatch.setattr(run, "_WATCH_EVERY_S", 0.0)
+    cluster = Restarted(lag=1)
+    assert cluster.restart(tmp_path) == ["some replicas lacked records 60 s after the restart of broker 1"]
+    assert cluster.steps[:4] == [1, SIGTERM, "start 1", "look"] and 2 not in cluster.steps
+
+
+def test_broker_that_ignores_sigterm_ends_the_run(tmp_path: Path) -> None:
+    cluster = Restarted()
+    cluster.ends = False
+    with pytest.raises(LocalError, match="broker 1 did not end within 20 s of SIGTERM"):
+        cluster.restart(tmp_path)
+
+
+def test_stopped_run_restarts_no_broker(tmp_path: Path) -> None:
+    cluster = Restarted()
+    assert cluster.restart(tmp_path, stopped=True) == [] == cluster.steps

@@ -18,6 +18,7 @@ from storage.log_maintenance import CleaningRound, LogMaintenance
 from storage.log_manager import LogManager
 from tests.storage.cleaning import COMPACT, put, with_base_timestamp
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all, records_of
+from tidelog.errors import RequestTimedOutError
 from tidelog.model import TopicPartition
 from tidelog.records import decode_records, encode_batch, iter_headers
 from verify.simulation.disks.crashable_files import CrashableFiles
@@ -384,6 +385,21 @@ def test_unexpected_error_excludes_the_log_from_compaction(broker: Broker, caplo
     reported = [record for record in caplog.records if "states-0" in record.message]
     assert [(record.levelname, record.exc_info is not None) for record in reported] == [("ERROR", True)]
     assert "a case that was forgotten" in reported[0].message
+    assert broker.manager.failed() == []
+
+
+def test_codec_that_cannot_be_loaded_now_leaves_the_log_to_the_next_round(broker: Broker) -> None:
+    log = broker.compacted(STATES)
+
+    def fail(call: str, path: Path) -> None:
+        if ".cleaned" in path.name:
+            raise RequestTimedOutError("cannot load the module lz4.frame")
+
+    broker.files.watch = fail
+    drive(broker.begin())
+    broker.files.watch = lambda call, path: None
+    drive(broker.begin())
+    assert values(log) == [b"2", b"2"]
     assert broker.manager.failed() == []
 
 

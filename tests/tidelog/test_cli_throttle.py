@@ -352,7 +352,7 @@ def test_partition_that_a_broker_does_not_know_is_shown_without_its_lag(cluster:
     shown = json.loads(succeed("a", "--status", "--json").stdout)["reassignments"]
     assert shown == [
         {
-            "topic": "a", "partition": 0, "replicas": [1, 2, 4], "isr": [], "adding": [4], "removing": [1],
+            "topic": "a", "partition": 0, "replicas": [1, 2, 4], "isr": None, "adding": [4], "removing": [1],
             "lag": {"4": None}, "left_bytes": {"4": None},
         }
     ]  # fmt: skip

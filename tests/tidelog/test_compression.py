@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 import struct
 import subprocess
@@ -17,7 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tidelog.written import Written, as_read, written_records
-from tidelog.errors import CorruptMessageError, MessageTooLargeError, UnsupportedCompressionTypeError
+from tidelog.errors import (
+    CorruptMessageError,
+    MessageTooLargeError,
+    RequestTimedOutError,
+    UnsupportedCompressionTypeError,
+)
 from tidelog.records import (
     HEADER_BYTES,
     BatchBuilder,
@@ -403,3 +409,22 @@ def test_decompression_bomb_is_rejected_before_it_fills_memory(name: str) -> Non
     measured = subprocess.run(command, input=bomb, stdout=subprocess.PIPE, check=True)
     assert measured.stdout, "it was not refused"
     assert int(measured.stdout) < times_the_limit * LIMIT + SLACK
+
+
+@pytest.mark.parametrize("codec", [Codec.SNAPPY, Codec.LZ4, Codec.ZSTD], ids=lambda codec: codec.name)
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), ImportError("no such file")], ids=repr)
+def test_library_that_cannot_be_imported_now_is_a_retriable_error(
+    codec: Codec, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block = compress(codec, TEXT)
+
+    def fail(name: str) -> None:
+        raise error
+
+    with monkeypatch.context() as without_library:
+        without_library.setattr("tidelog.records.compression.import_module", fail)
+        for use in (lambda: compress(codec, TEXT), lambda: decompress(codec, block)):
+            with pytest.raises(RequestTimedOutError, match=r"cannot load the module .*; retry later") as raised:
+                use()
+            assert raised.value.retriable
+    assert decompress(codec, block) == TEXT

@@ -14,7 +14,7 @@ stops at the limit. The memory used is slightly more than the limit, and twice t
 window.
 
 The libraries of snappy, lz4 and zstd are imported when a block needs them. They take 2.5 MB, and most brokers never
-compress or decompress a batch.
+compress or decompress a batch. An import needs a file descriptor, and so may fail for a while.
 """
 
 from __future__ import annotations
@@ -23,13 +23,24 @@ import io
 import sys
 import zlib
 from collections.abc import Iterator
+from importlib import import_module
 from struct import Struct
 from types import ModuleType
 from typing import Protocol
 
-from tidelog.errors import CorruptMessageError, MessageTooLargeError, UnsupportedCompressionTypeError
+from tidelog.errors import (
+    CorruptMessageError,
+    MessageTooLargeError,
+    RequestTimedOutError,
+    UnsupportedCompressionTypeError,
+)
 from tidelog.model import Buffer
 from tidelog.records.header import Codec
+
+#: The modules of the libraries.
+_SNAPPY = "cramjam"
+_LZ4 = "lz4.frame"
+_ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 
 #: Default maximum of the decompressed bytes of one batch's records: many times what a producer collects for a batch,
 #: and what a reader's memory can hold.
@@ -48,7 +59,8 @@ _BLOCK_LENGTH = Struct(">i")
 def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
     """Return the block of records, compressed with this codec; for `Codec.NONE` the data itself.
 
-    `level` is the level of the codec's library, None its default; snappy has no levels and ignores it.
+    `level` is the level of the codec's library, None its default; snappy has no levels and ignores it. Raises
+    RequestTimedOutError if the library cannot be imported now.
     """
     match codec:
         case Codec.GZIP:
@@ -56,13 +68,10 @@ def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
         case Codec.SNAPPY:
             return _compress_snappy(data)
         case Codec.LZ4:
-            import lz4.frame
-
-            return bytes(
-                lz4.frame.compress(data, level or 0, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False)
-            )
+            lz4 = lz4_library()
+            return bytes(lz4.compress(data, level or 0, block_size=lz4.BLOCKSIZE_MAX64KB, block_linked=False))
         case Codec.ZSTD:
-            compressed: bytes = _zstd().compress(data, level)
+            compressed: bytes = _library(_ZSTD).compress(data, level)
             return compressed
         case _:
             return data
@@ -72,7 +81,8 @@ def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) ->
     """Return the decompressed block of records: the data that `compress` was given.
 
     Raises MessageTooLargeError if the data has more than `limit` bytes, CorruptMessageError if the input is not exactly
-    one block of this codec, and UnsupportedCompressionTypeError for a codec that is not defined.
+    one block of this codec, UnsupportedCompressionTypeError for a codec that is not defined, and RequestTimedOutError
+    if the codec's library cannot be imported now.
     """
     try:
         match codec:
@@ -83,12 +93,11 @@ def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) ->
             case Codec.SNAPPY:
                 return _decompress_snappy(data, limit)
             case Codec.LZ4:
-                import lz4.frame
-
-                _judge(lz4.frame.get_frame_info(data)["content_size"], limit)
-                return _decompress_frame(lz4.frame.LZ4FrameDecompressor(), data, limit)
+                lz4 = lz4_library()
+                _judge(lz4.get_frame_info(data)["content_size"], limit)
+                return _decompress_frame(lz4.LZ4FrameDecompressor(), data, limit)
             case Codec.ZSTD:
-                zstd = _zstd()
+                zstd = _library(_ZSTD)
                 _judge(zstd.get_frame_info(data).decompressed_size or 0, limit)
                 return _decompress_frame(zstd.ZstdDecompressor(), data, limit)
     except _errors_of(codec) as error:
@@ -102,22 +111,25 @@ def _errors_of(codec: int) -> type[Exception]:
         case Codec.GZIP:
             return zlib.error
         case Codec.SNAPPY:
-            import cramjam
-
-            return cramjam.DecompressionError
+            snappy_error: type[Exception] = _library(_SNAPPY).DecompressionError
+            return snappy_error
         case Codec.ZSTD:
-            error: type[Exception] = _zstd().ZstdError
-            return error
+            zstd_error: type[Exception] = _library(_ZSTD).ZstdError
+            return zstd_error
         case _:
             return RuntimeError  # lz4 has no class of its own
 
 
-def _zstd() -> ModuleType:
-    if sys.version_info >= (3, 14):
-        from compression import zstd
-    else:
-        from backports import zstd
-    return zstd
+def lz4_library() -> ModuleType:
+    """Return the module of lz4 frames. Raises RequestTimedOutError if it cannot be imported now."""
+    return _library(_LZ4)
+
+
+def _library(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except (ImportError, OSError) as error:
+        raise RequestTimedOutError(f"cannot load the module {name}: {error}; retry later") from error
 
 
 class _Decompressor(Protocol):
@@ -177,25 +189,23 @@ def _judge(size: int, limit: int) -> None:
 
 
 def _compress_snappy(data: bytes) -> bytes:
-    import cramjam
-
+    snappy = _library(_SNAPPY).snappy
     parts = [_XERIAL_HEADER]
     for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
+        block = bytes(snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
         parts += (_BLOCK_LENGTH.pack(len(block)), block)
     return b"".join(parts)
 
 
 def _decompress_snappy(data: Buffer, limit: int) -> bytes:
-    import cramjam
-
+    snappy = _library(_SNAPPY).snappy
     view = memoryview(data)
     framed = view[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
     # The blocks are iterated twice and never collected, because there may be very many tiny blocks.
-    _judge(sum(map(cramjam.snappy.decompress_raw_len, _snappy_blocks(view) if framed else [view])), limit)
+    _judge(sum(map(snappy.decompress_raw_len, _snappy_blocks(view) if framed else [view])), limit)
     whole = io.BytesIO()
     for block in _snappy_blocks(view) if framed else [view]:
-        whole.write(cramjam.snappy.decompress_raw(block))
+        whole.write(snappy.decompress_raw(block))
     return whole.getvalue()
 
 

@@ -32,7 +32,7 @@ from tidelog.errors import (
     UnsupportedCompressionTypeError,
 )
 from tidelog.model import NO_TIMESTAMP, Buffer
-from tidelog.records.compression import decompress
+from tidelog.records.compression import decompress, lz4_library
 from tidelog.records.encode import MAX_TIMESTAMP, BatchBuilder
 from tidelog.records.header import CODEC_MASK, LOG_APPEND_TIME_BIT, Codec, stamp_log_append_time
 from tidelog.records.varint import INT32_MAX
@@ -295,14 +295,13 @@ def _with_right_checksum(frame: bytes) -> bytes:
     All values of this single byte are tried, because the library checks it but has no function that computes it.
     A frame for which none is right is returned unchanged.
     """
-    import lz4.frame
-
+    lz4 = lz4_library()
     flags = frame[_LZ4_MAGIC_BYTES] if len(frame) > _LZ4_MAGIC_BYTES else 0
     at = _LZ4_MAGIC_BYTES + 2 + (_LZ4_SIZE_BYTES if flags & _LZ4_SIZE_BIT else 0)
     before, after = frame[:at], frame[at + 1 :]
     for checksum in range(256):
         try:
-            lz4.frame.get_frame_info(before + bytes([checksum]))
+            lz4.get_frame_info(before + bytes([checksum]))
         except RuntimeError:
             continue
         return before + bytes([checksum]) + after

@@ -6,14 +6,14 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from signal import SIGTERM
 
 from tidelog.aio import Admin
-from tidelog.errors import HistoryError, TidelogError
+from tidelog.errors import HistoryError, LocalError, TidelogError
 from tidelog.protocol.partition_messages import ElectionType
 from verify.chaos import cleanup, faults
 from verify.chaos.fault import Need
@@ -277,13 +277,18 @@ class _ChaosRun:
         """Restart one broker after the other, because the memory of brokers with many partitions settles only then.
 
         A broker holds more once it has opened existing logs, and the controller once other brokers have registered
-        again. The faults do both, so the counts before them must include it.
+        again. The faults do both, so the count before the faults must follow such restarts. After a trouble, and once
+        the run is asked to stop, no further broker is restarted. Raise LocalError if a broker does not end within 20 s
+        of SIGTERM.
         """
         for broker_id in self.target.broker_ids:
+            if self.stop.is_set() or self.troubles:
+                return
             self.reporter.status(f"restarting broker {broker_id}, so that its memory settles")
             process = self.target.broker_process(broker_id)
             send(process, SIGTERM, f"broker {broker_id}")
-            await ended(process)
+            if not await ended(process):
+                raise LocalError(f"broker {broker_id} did not end within 20 s of SIGTERM")
             await self.target.start_broker(broker_id)
             await self._until_level(admin, f"the restart of broker {broker_id}")
 
@@ -323,23 +328,18 @@ class _ChaosRun:
         trouble.
         """
         self.reporter.status("waiting until all replicas have all records")
-
-        async def is_whole() -> bool:
-            return runner.is_whole(await runner.views.now())
-
         async with Admin(self.target.bootstrap_servers, client_id="chaos") as admin:
-            await self._until_level(admin, "the last fault", is_whole)
+            await self._until_level(admin, "the last fault", runner)
 
-    async def _until_level(
-        self, admin: Admin, event: str, is_whole: Callable[[], Awaitable[bool]] | None = None
-    ) -> None:
-        """Wait until every replica is in sync and has all records, and `is_whole` returns true. After 60 s add a
-        trouble, which names `event` as the begin of the wait.
+    async def _until_level(self, admin: Admin, event: str, runner: FaultRunner | None = None) -> None:
+        """Wait until every replica is in sync and has all records, and the runner finds the cluster whole. After 60 s
+        add a trouble, which names `event`.
         """
         deadline = time.monotonic() + MOST_HEALING_S
         while time.monotonic() < deadline:
             with suppress(TidelogError):
-                if (is_whole is None or await is_whole()) and await self._is_level(admin):
+                is_whole = runner is None or runner.is_whole(await runner.views.now())
+                if is_whole and await self._is_level(admin):
                     return
             await asyncio.sleep(_WATCH_EVERY_S)
         self.troubles.append(f"some replicas lacked records {MOST_HEALING_S:g} s after {event}")

@@ -17,7 +17,8 @@ Fetching: the fetcher keeps one fetch in flight for all aligned partitions.
 Throttling (KIP-73): throttled partitions that are not in sync wait in a queue while the throttle allows no bytes. Else
 the first few of them are fetched. A partition whose records have arrived goes to the end of the queue. So after the
 throttle begins to pause, the fetches in flight bring only the records of a few partitions. If their records do not
-arrive, because the leader's own throttle pauses, their turn ends after a second, so that others are fetched.
+arrive, because the leader's own throttle pauses, and no partition was admitted for a second, the oldest of them go to
+the end of the queue, as many as wait there.
 
 The fetcher does not resend a slow request. A connection delivers in order or ends, and it ends a few seconds after the
 last heartbeat (`node.net.zeromq.connection`). So a late answer is still in transit over a narrow link, and a
@@ -75,8 +76,8 @@ _MAX_RECONNECT_MS = 250
 _MAX_NAMED = 512
 #: The limit of throttled partitions in the fetch session that are not in sync.
 _MAX_THROTTLED = 16
-#: The shortest turn of a throttled partition without records, if others wait. Turns must not end at once, because a
-#: leader answers a fetch at once that names throttled partitions, so that the fetches would make a loop.
+#: The shortest turn of a throttled partition without records, if others wait. A turn must not end at the first answer:
+#: the leader answers a fetch that names throttled partitions at once, so that the fetches would form a loop.
 _TURN_MS = 1000
 #: The longest wait for the throttle, after which the present rate is looked at again.
 _LOOK_AGAIN_MS = 1000
@@ -156,8 +157,8 @@ class ReplicaFetcher:
         self._aligning: dict[TopicPartition, PartitionFetchState] = {}
         self._delayed: list[tuple[int, int, PartitionFetchState]] = []
         self._delay_numbers = itertools.count()
-        # The throttled partitions that wait for their turn, and those of `_fetching` that have it, which is at least
-        # `_TURN_MS` long from the last admission of a partition on.
+        # The throttled partitions that wait for their turn, and those of `_fetching` that have their turn. It ends with
+        # records, or `_TURN_MS` after the last admission of any partition.
         self._queued: dict[TopicPartition, PartitionFetchState] = {}
         self._throttled: dict[TopicPartition, None] = {}
         self._admitted_ms = 0
@@ -451,7 +452,7 @@ class ReplicaFetcher:
         return fetch_state.replica.throttled_as_follower and fetch_state.lags and self._throttle.is_set
 
     def _admit_throttled(self) -> int | None:
-        """Have the next fetch name throttled partitions, if the throttle allows bytes now; all if it was removed.
+        """Admit throttled partitions to the next fetch if the throttle allows bytes now, and all if it was removed.
 
         Return when to look again, or None if no partition waits for the time.
         """
@@ -466,9 +467,9 @@ class ReplicaFetcher:
         return None
 
     def _end_turns(self, answered: Fetch) -> None:
-        """Have throttled partitions go to the end of the queue, as many as wait, if their records do not arrive.
+        """Move the oldest throttled partitions without records to the end of the queue, as many as wait there.
 
-        The oldest go first. A turn ends with an answer, because before it the records may be in transit.
+        Called after each answer. Records of a second fetch in flight are ignored, and are fetched in the next turn.
         """
         if len(self._throttled) < _MAX_THROTTLED or self._clock.monotonic_ms() < self._admitted_ms + _TURN_MS:
             return

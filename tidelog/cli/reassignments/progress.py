@@ -34,7 +34,8 @@ _TREND_MS = 30_000
 class Progress:
     """The reassignment in progress of one partition.
 
-    leader       −1: not known, because the broker that was asked does not know the topic; `isr` is empty then
+    leader       −1: no leader, or not known
+    isr          None: not known, because the broker that was asked does not know the topic
     lag          the number of records that each new replica still has to copy; None: not known
     left_bytes   the bytes that each new replica still has to copy, by the sizes of the logs; None: not known
     """
@@ -42,7 +43,7 @@ class Progress:
     partition: TopicPartition
     leader: int
     replicas: tuple[int, ...]
-    isr: tuple[int, ...]
+    isr: tuple[int, ...] | None
     adding: tuple[int, ...]
     removing: tuple[int, ...]
     lag: Mapping[int, int | None]
@@ -53,7 +54,7 @@ class Progress:
         cls, tp: TopicPartition, moving: PartitionReassignment, described: PartitionDescription | None, sizes: Sizes
     ) -> Progress:
         adding = tuple(replica for replica in moving.adding_replicas if replica not in moving.removing_replicas)
-        leader, isr = (described.leader, described.isr) if described else (-1, ())
+        leader, isr = (described.leader, described.isr) if described else (-1, None)
         lag, whole = (described and described.lag) or {}, sizes.get((leader, tp))
         left_bytes = {
             replica: None if whole is None else max(0, whole - sizes.get((replica, tp), 0)) for replica in adding
@@ -66,7 +67,7 @@ class Progress:
             adding,
             moving.removing_replicas,
             {replica: lag.get(replica) for replica in adding},
-            left_bytes | dict.fromkeys(set(adding) & set(isr), 0),
+            left_bytes | dict.fromkeys(set(adding) & set(isr or ()), 0),
         )
 
     def as_json(self) -> dict[str, object]:
@@ -74,7 +75,7 @@ class Progress:
             "topic": self.partition.topic,
             "partition": self.partition.partition,
             "replicas": list(self.replicas),
-            "isr": list(self.isr),
+            "isr": None if self.isr is None else list(self.isr),
             "adding": list(self.adding),
             "removing": list(self.removing),
             "lag": {str(replica): lag for replica, lag in self.lag.items()},
@@ -83,7 +84,7 @@ class Progress:
 
     def as_row(self, *, names_topic: bool) -> Row:
         lags = " ".join(f"{replica}:{'?' if lag is None else lag}" for replica, lag in self.lag.items())
-        ids = (ids_text(replicas) or None for replicas in (self.isr, self.adding, self.removing))
+        ids = (ids_text(replicas or ()) or None for replicas in (self.isr, self.adding, self.removing))
         left = sum(math.inf if lag is None else lag for lag in self.lag.values())
         left_bytes = total_left([self])
         size = None if left_bytes is None else Quantity(format_size(left_bytes))

@@ -181,7 +181,8 @@ def _partitions(described: Iterable[TopicDescription]) -> Described:
 def _progress(admin: Admin, name: str | None) -> InProgress:
     """Return the reassignments in progress of the topic, or of all topics.
 
-    They are those that the controller lists, also if the broker that describes topics does not know a topic (yet).
+    The controller's list decides which ones are in progress. The broker that describes the topics may not know one of
+    them yet. Then all topics are shown without what this broker knows.
     """
     moving = {tp: each for tp, each in admin.list_partition_reassignments().items() if name in (None, tp.topic)}
     if not moving:
