@@ -17,7 +17,7 @@ from tidelog.cli.reassignments.progress import Progress, Trend, least_ms, sizes_
 from tidelog.cli.reassignments.throttle import RATE, RATES, REPLICAS, moves_of
 from tidelog.client.admin.admin_results import ClusterDescription, PartitionDescription, TopicDescription
 from tidelog.client.admin.config_requests import Changes, ConfigResource
-from tidelog.errors import PolicyViolationError, TimeoutError, UnknownTopicOrPartitionError
+from tidelog.errors import BrokerNotAvailableError, PolicyViolationError, TimeoutError, UnknownTopicOrPartitionError
 from tidelog.model import Endpoint, TopicPartition
 from tidelog.protocol.admin_messages import ConfigEntry, ConfigResourceType, ConfigSource, LogDir, LogDirReplica
 from tidelog.protocol.partition_messages import PartitionReassignment
@@ -38,6 +38,8 @@ class ScriptedCluster:
         self.copied: dict[TopicPartition, float] = {}
         self.configs: dict[ConfigResource, dict[str, str]] = {}
         self.live = [1, 2, 3, 4]
+        #: The brokers that leave the cluster, each one right after a description; None: no broker leaves then.
+        self.leaves: list[int | None] = []
         self.size, self.rate, self.now_s = 10 * MB, MB, 0.0
         self.interrupts_at_s, self.refuses_moves, self.is_silent = 1e9, False, False
         self.loses_answers = False
@@ -89,7 +91,9 @@ class ScriptedCluster:
         return sorted({tp.topic for tp in self.replicas})
 
     def describe_cluster(self) -> ClusterDescription:
-        return ClusterDescription("id", 1, {broker: Endpoint("h", broker) for broker in self.live}, "Tidelog")
+        known, leaving = self.live, self.leaves.pop(0) if self.leaves else None
+        self.live = [broker for broker in known if broker != leaving]
+        return ClusterDescription("id", 1, {broker: Endpoint("h", broker) for broker in known}, "Tidelog")
 
     def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         found = {
@@ -134,6 +138,7 @@ class ScriptedCluster:
         }
         described = {}
         for each in resources:
+            self._require_live(each)
             names, default, source = own[each.type]
             mine = self.configs.get(each, {})
             described[each] = {
@@ -144,12 +149,16 @@ class ScriptedCluster:
             }
         return described
 
+    def _require_live(self, resource: ConfigResource) -> None:
+        if resource.broker_id not in (None, *self.live):
+            raise BrokerNotAvailableError(f"broker {resource.broker_id} is not in the cluster now")
+
     def alter_configs(self, configs: Mapping[ConfigResource, Changes]) -> None:
         for resource, changes in configs.items():
             assert isinstance(changes, Mapping)
             if self.refuses_rates and resource == ConfigResource.broker(2) and None not in changes.values():
                 raise TimeoutError("broker 2 does not answer")
-            assert resource.broker_id in (None, *self.live)
+            self._require_live(resource)
             settings = {**self.configs.pop(resource, {}), **changes}
             if kept := {name: value for name, value in settings.items() if value is not None}:
                 self.configs[resource] = kept
@@ -206,6 +215,24 @@ def test_dead_broker_gets_no_rate(cluster: ScriptedCluster) -> None:
     cluster.is_silent = True
     succeed("a", "--drain-broker", "1", "--throttle", "2MB/s")
     assert cluster.replicas[A0] == (4, 2) and cluster.configs == {}
+
+
+@pytest.mark.parametrize("leaves", [[None, 1], [None, None, 3]], ids=["while it is set", "while it is removed"])
+def test_broker_that_leaves_meanwhile_gets_no_rate(cluster: ScriptedCluster, leaves: list[int | None]) -> None:
+    cluster.leaves = leaves
+    succeed("a", "--replicas", "0:4,2", "--throttle", "2MB/s")
+    assert cluster.leaves == [] and cluster.replicas[A0] == (4, 2)
+    assert cluster.configs.keys() <= {ConfigResource.broker(3)}
+
+
+def test_live_broker_that_is_not_available_is_named(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(resource: ConfigResource) -> None:
+        raise BrokerNotAvailableError("broker 2 is not in the cluster now")
+
+    monkeypatch.setattr(cluster, "_require_live", refuse)
+    result = run("a", "--replicas", "0:4,2", "--throttle", "2MB/s")
+    assert isinstance(result.exception, BrokerNotAvailableError)
+    assert cluster.replicas[A0] == (1, 2) and not cluster.moving
 
 
 def test_refused_move_leaves_no_throttle(cluster: ScriptedCluster) -> None:

@@ -144,7 +144,7 @@ def reassign(
             if throttle:
                 held = {tp: each.replicas for tp, each in described.items()}
                 adding = {tp: set(each.adding_replicas) & set(assignment[tp]) for tp, each in moving.items()}
-                set_throttle(admin, throttle, moves_of(held, replicas, adding), cluster.brokers)
+                set_throttle(admin, throttle, moves_of(held, replicas, adding))
         if changes:
             with _throttle_removed_after_error(admin, topics if throttle else (), unless=_OUTCOME_UNKNOWN):
                 admin.alter_partition_reassignments(changes)

@@ -7,12 +7,12 @@ while followers are not in sync.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tidelog.errors import TidelogError
+from tidelog.errors import BrokerNotAvailableError, TidelogError
 from tidelog.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     _Type = click.ParamType[Any]  # generic in the stubs, but not in every release of click
 else:
     _Type = click.ParamType
+
+T = TypeVar("T")
 
 _LEADER_RATE, _FOLLOWER_RATE = RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 _LEADERS, _FOLLOWERS = REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
@@ -77,11 +79,15 @@ def moves_of(
     return moves
 
 
-def set_throttle(admin: Admin, rate: int, moves: Moves, live: Collection[int]) -> None:
+def set_throttle(admin: Admin, rate: int, moves: Moves) -> None:
     """Have the live brokers of the moves send and receive at most so many bytes per second for the moves."""
+    involved = {broker for having, getting in moves.values() for broker in (*having, *getting)}
+    _with_live_brokers(admin, lambda live: _set_throttle(admin, rate, moves, involved & set(live)))
+
+
+def _set_throttle(admin: Admin, rate: int, moves: Moves, brokers: Collection[int]) -> None:
     from tidelog.client.admin.config_requests import ConfigResource
 
-    brokers = {broker for having, getting in moves.values() for broker in (*having, *getting)} & set(live)
     changes: dict[ConfigResource, dict[str, str | None]] = {
         ConfigResource.broker(broker): dict.fromkeys(RATES, str(rate)) for broker in sorted(brokers)
     }
@@ -118,18 +124,22 @@ def remove_throttle(admin: Admin, topics: Iterable[str]) -> bool:
 
     The rates of the brokers are removed too if no reassignment copies any. A cancelled one does not.
     """
-    from tidelog.client.admin.config_requests import ConfigResource
-    from tidelog.protocol.admin_messages import ConfigSource
-
     moving = {
         tp.topic
         for tp, each in admin.list_partition_reassignments().items()
         if not set(each.adding_replicas) <= set(each.removing_replicas)
     }
     ended = (set(topics) & set(admin.list_topics())) - moving
-    resources = [ConfigResource.topic(topic) for topic in sorted(ended)]
-    if not moving:
-        resources += map(ConfigResource.broker, admin.describe_cluster().brokers)
+    if moving:
+        return _remove_throttle(admin, ended, ())
+    return _with_live_brokers(admin, lambda live: _remove_throttle(admin, ended, live))
+
+
+def _remove_throttle(admin: Admin, topics: Iterable[str], brokers: Iterable[int]) -> bool:
+    from tidelog.client.admin.config_requests import ConfigResource
+    from tidelog.protocol.admin_messages import ConfigSource
+
+    resources = [*map(ConfigResource.topic, sorted(topics)), *map(ConfigResource.broker, brokers)]
     own = (ConfigSource.DYNAMIC_TOPIC_CONFIG, ConfigSource.DYNAMIC_BROKER_CONFIG)
     changes: dict[ConfigResource, dict[str, str | None]] = {
         resource: dict.fromkeys(found)
@@ -139,3 +149,19 @@ def remove_throttle(admin: Admin, topics: Iterable[str]) -> bool:
     if changes:
         admin.alter_configs(changes)
     return bool(changes)
+
+
+def _with_live_brokers(admin: Admin, work: Callable[[Collection[int]], T]) -> T:
+    """Call `work` with the ids of the live brokers, and return its result.
+
+    `work` is called again if a broker has left the cluster meanwhile, for example because it was killed just before.
+    Raise the BrokerNotAvailableError of `work` if the live brokers are the same as before.
+    """
+    live = set(admin.describe_cluster().brokers)
+    while True:
+        try:
+            return work(live)
+        except BrokerNotAvailableError:
+            before, live = live, live & set(admin.describe_cluster().brokers)
+            if live == before:
+                raise
