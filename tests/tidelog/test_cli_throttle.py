@@ -219,7 +219,7 @@ def test_dead_broker_gets_no_rate(cluster: ScriptedCluster) -> None:
 
 @pytest.mark.parametrize("leaves", [[None, 1], [None, None, 3]], ids=["while it is set", "while it is removed"])
 def test_broker_that_leaves_meanwhile_gets_no_rate(cluster: ScriptedCluster, leaves: list[int | None]) -> None:
-    cluster.leaves = leaves
+    cluster.leaves, cluster.is_silent = leaves, True
     succeed("a", "--replicas", "0:4,2", "--throttle", "2MB/s")
     assert cluster.leaves == [] and cluster.replicas[A0] == (4, 2)
     assert cluster.configs.keys() <= {ConfigResource.broker(3)}
