@@ -1,11 +1,13 @@
 """Measures whether many idle partitions slow down six busy ones, in turns on one cluster.
 
 The rate without idle partitions is measured first and last, so that a machine that becomes slower or faster meanwhile
-affects both sides alike.
+affects both sides alike. Before each load the kernel writes what earlier steps have left in the page cache. Otherwise
+the measured load would compete with the files of the partitions that were just created.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from itertools import pairwise
@@ -62,6 +64,7 @@ def measure_beside(
 def _produce(cluster: ClusterUnderTest, seconds: float) -> float:
     """Return the rate of a load in MB/s, to a new topic that is deleted afterwards."""
     time.sleep(idle_brokers.SETTLE_S)
+    os.sync()
     load = BatchLoad(cluster, _SIZE, BUSY)
     load.produce(seconds)
     load.check()
