@@ -13,8 +13,8 @@ zstd and lz4) is checked before any output is produced. Without a declared size,
 stops at the limit. The memory used is slightly more than the limit, and twice that if a zstd frame needs such a large
 window.
 
-The libraries of snappy, lz4 and zstd are imported when a block needs them. They take 2.5 MB, and most brokers never
-compress or decompress a batch. An import needs a file descriptor, and so may fail for a while.
+The libraries of snappy, lz4 and zstd are imported when a block needs them, because they take 2.5 MB. An import needs a
+file descriptor, and so may fail for a while.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def _tables() -> tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...]]:
     """Return the tables of varints, of attributes with a timestamp delta, and of a null key with the value's length.
 
     Most records have no key, so that the bytes before their value are one look-up. The tables take 1.4 MB. They are
-    made for the first batch, because a broker encodes records only as a group coordinator.
+    made for the first batch, because a broker encodes records only for groups and for clients with old formats.
     """
     return varint_table(), varint_table(_ATTRIBUTES), varint_table(_NULL)
 
